@@ -1,0 +1,1 @@
+"""Applying activation checkpointing to a module: policies, regions, lint. Training scripts import this."""

@@ -1,0 +1,1 @@
+"""Limits, bands, needs and the decision. Pure: no torch, no files, no processes."""

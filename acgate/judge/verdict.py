@@ -1,0 +1,123 @@
+"""What judging returns: cases with an outcome, and the differences behind them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from acgate.errors import ExitCode
+from acgate.evidence.records import Fact, Raised, Seconds
+from acgate.plan.job import TensorKey
+from acgate.spec.models import Frozen
+from acgate.vocabulary import Band, Check, Outcome
+
+
+class Difference(Frozen):
+    """One tensor that is not equal, measured.
+
+    Attributes:
+        max_abs_err: max|r-c|, beside its scale max|r|.
+        rel_err: ||r-c|| / ||r||; infinite where the reference is zero and the candidate is not.
+        cosine_gap: 1 - cosine, exactly 0 for equal inputs.
+        norm_ratio: ||c|| / ||r||.
+        limit: The limit of the tolerance file for `rel_err`.
+        floor: The measured noise floor for `rel_err`, 0.0 where the reference repeats bit by bit.
+    """
+
+    key: TensorKey
+    band: Band
+    max_abs_err: float
+    scale: float
+    rel_err: float
+    cosine_gap: float
+    norm_ratio: float
+    limit: float
+    limit_source: str
+    floor: float = 0.0
+    nonfinite_reference: int = 0
+    nonfinite_candidate: int = 0
+
+
+class Finding(Frozen):
+    """A fact about the wiring with what it does to the verdict.
+
+    Attributes:
+        allowed: Reason of the entry that allows it, None where nothing does.
+        expired: True where an entry matched but its date has passed.
+    """
+
+    kind: str
+    where: str
+    detail: str
+    severity: str
+    sentence: str
+    advice: str
+    allowed: str | None = None
+    expired: bool = False
+
+
+class Case(Frozen):
+    """One JUnit case and, later, one pytest item.
+
+    Attributes:
+        headline: One sentence.
+        text: The whole message; never empty for `fail` and `error`.
+        compared: Tensors (or values) compared.
+    """
+
+    check: Check
+    place: str | None = None
+    outcome: Outcome
+    headline: str
+    text: str = ""
+    compared: int = 0
+    differences: tuple[Difference, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`check` or `check[place]`."""
+        return self.check if self.place is None else f"{self.check}[{self.place}]"
+
+
+class TrackVerdict(Frozen):
+    """All cases of one AC track of one cell."""
+
+    track: str
+    outcome: Outcome
+    cases: tuple[Case, ...]
+    seconds: Seconds = Seconds()
+    peak_bytes: int | None = None
+    held_bytes: int | None = None
+    worker_seconds: float = 0.0
+
+
+class CellVerdict(Frozen):
+    """One cell: its tracks, how many comparisons were expected and made."""
+
+    cell: str
+    outcome: Outcome
+    tracks: tuple[TrackVerdict, ...]
+    reference_seconds: Seconds = Seconds()
+    reference_peak_bytes: int | None = None
+    reference_held_bytes: int | None = None
+    expected: int = 0
+    compared: int = 0
+    repeatable: bool | None = None
+    facts: tuple[Fact, ...] = ()
+    raised: Raised | None = None
+
+
+class Verdict(Frozen):
+    """The run: pass only if every required comparison of the plan passed."""
+
+    schema_: int = Field(default=1, alias="schema")
+    target: str
+    source: str
+    outcome: Outcome
+    exit_code: ExitCode
+    headline: str
+    cells: tuple[CellVerdict, ...]
+    versions: dict[str, str] = {}
+    dropped: dict[str, str] = {}
+
+    model_config = Frozen.model_config | {"populate_by_name": True}

@@ -1,0 +1,88 @@
+"""Jobs: what a worker is asked to do, small enough to be a file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from acgate.plan.cell import Cell
+from acgate.spec.models import Frozen, GateSpec
+from acgate.vocabulary import Quantity
+
+
+class TensorKey(Frozen):
+    """One tensor at one moment; `micro` is -1 for what exists once per optimizer step."""
+
+    step: int
+    micro: int
+    quantity: Quantity
+    name: str
+
+
+class Plant(Frozen):
+    """A fault put into one replay on purpose, which the gate must then catch.
+
+    Attributes:
+        kind: `scale` multiplies what a replay recomputed; `rng` lets a replay draw other numbers.
+        region: Index of the region in order of forward.
+        factor: For `scale`, what the recomputed tensors are multiplied by.
+    """
+
+    kind: Literal["scale", "rng"]
+    region: int = 0
+    factor: float = 1.0
+
+
+class Details(Frozen):
+    """Numbers on demand: which steps are recorded as sufficient statistics.
+
+    Attributes:
+        keys: Tensors to spill (the reference) or to compare (a candidate).
+        spill: True for the reference: write these tensors to a safetensors file.
+        reference: For a candidate: name of the run whose spilled tensors it is compared with.
+    """
+
+    keys: tuple[TensorKey, ...]
+    spill: bool = False
+    reference: str | None = None
+
+
+class SurveyJob(Frozen):
+    """Load the target, build the model once, and say what only the model knows."""
+
+    kind: Literal["survey"] = "survey"
+    spec: GateSpec
+    name: str = "survey"
+
+
+class TrackJob(Frozen):
+    """Run one track of one cell and write its evidence.
+
+    Attributes:
+        name: File name of the evidence, such as `block.no-early-stop`; always starts with the track.
+        track: AC treatment that is applied.
+        steps: Optimizer steps.
+        micro_steps: Forward/backward pairs per optimizer step.
+        two_forwards: Add one further step with two forwards before one backward.
+        early_stop: Torch's early stop of replays; False is the audit.
+        observe_step: Step whose replays, memory and operators are observed; None observes none.
+        plant: A fault to plant.
+        details: What to spill or to compare.
+    """
+
+    kind: Literal["track"] = "track"
+    spec: GateSpec
+    cell: Cell
+    name: str
+    track: str
+    steps: int
+    micro_steps: int
+    two_forwards: bool = False
+    early_stop: bool = True
+    observe_step: int | None = None
+    plant: Plant | None = None
+    details: Details | None = None
+
+
+Job = Annotated[SurveyJob | TrackJob, Field(discriminator="kind")]

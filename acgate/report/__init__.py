@@ -1,0 +1,1 @@
+"""Verdicts become text: terminal, JUnit, JSON."""

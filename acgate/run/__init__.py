@@ -1,0 +1,1 @@
+"""Processes, tracks, steps, precision and determinism: the side where torch lives."""

@@ -1,0 +1,1 @@
+"""Files and arguments become frozen, validated models; nothing here runs anything."""

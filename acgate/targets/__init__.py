@@ -1,0 +1,1 @@
+"""Getting model, batches and loss from a file, a module or a Hugging Face directory."""
