@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from acgate.plan.cell import Cell
-from acgate.plan.job import Details, Plant, TensorKey
+from acgate.plan.job import Details, Deterministic, Plant, TensorKey
 from acgate.spec.models import Frozen
 from acgate.vocabulary import Implementation, Schedule
 
@@ -305,6 +305,9 @@ class TrackEvidence(Frozen):
     Attributes:
         two_forwards_raised: The further step with two forwards raised; the others are complete.
         no_deterministic_form: Operators that torch warned about.
+        deterministic: Profile that the run ended up with; the other tracks of the cell follow `none`.
+        fill_memory: Whether new memory was filled with NaN.
+        planted: Whether the fault of `plant` was really put in.
         peak_bytes_device: Peak of the device's allocator, None on the CPU.
         worker_seconds: Wall time of the whole job.
     """
@@ -329,6 +332,9 @@ class TrackEvidence(Frozen):
     raised: Raised | None = None
     two_forwards_raised: Raised | None = None
     no_deterministic_form: tuple[str, ...] = ()
+    deterministic: Deterministic = "strict"
+    fill_memory: bool = True
+    planted: bool = False
     peak_bytes_device: int | None = None
     worker_seconds: float = 0.0
     end: Literal["end"] = "end"

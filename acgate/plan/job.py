@@ -11,6 +11,9 @@ from acgate.spec.models import Frozen, GateSpec
 from acgate.vocabulary import Quantity
 
 
+Deterministic = Literal["strict", "warn", "off"]
+
+
 class TensorKey(Frozen):
     """One tensor at one moment; `micro` is -1 for what exists once per optimizer step."""
 
@@ -69,6 +72,9 @@ class TrackJob(Frozen):
         observe_step: Step whose replays, memory and operators are observed; None observes none.
         plant: A fault to plant.
         details: What to spill or to compare.
+        deterministic: `strict` raises where an operator has no deterministic form, `warn` names it,
+            `off` leaves the kernels of production (profile *as shipped*).
+        fill_memory: New memory is filled with NaN, so that reading what was never written shows.
     """
 
     kind: Literal["track"] = "track"
@@ -83,6 +89,8 @@ class TrackJob(Frozen):
     observe_step: int | None = None
     plant: Plant | None = None
     details: Details | None = None
+    deterministic: Deterministic = "strict"
+    fill_memory: bool = True
 
 
 Job = Annotated[SurveyJob | TrackJob, Field(discriminator="kind")]
