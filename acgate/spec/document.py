@@ -1,0 +1,58 @@
+"""Reads TOML documents into plain values, and anchors the paths that they name."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from acgate.errors import UsageError
+
+
+def read_toml(path: Path, problem: type[UsageError] = UsageError) -> dict[str, object]:
+    """Read one TOML file.
+
+    Args:
+        path: The file; a byte order mark is accepted.
+        problem: What to raise.
+
+    Raises:
+        UsageError: (or `problem`) The file is missing, unreadable, not UTF-8 or not TOML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise problem(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise problem(f"{path}: is a directory, not a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise problem(f"{path}: is not UTF-8 text (byte {error.start})") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise problem(f"{path}: cannot be read: {reason}") from None
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise problem(f"{path}: is not valid TOML: {error or 'nested too deeply'}") from None
+
+
+def frozen(value: object) -> object:
+    """Return a document with its lists as tuples, as strictly validated models want them."""
+    match value:
+        case dict():
+            return {key: frozen(item) for key, item in value.items()}
+        case list():
+            return tuple(frozen(item) for item in value)
+        case _:
+            return value
+
+
+def anchored(name: str, directory: Path) -> str:
+    """Resolve a `path` or `path:attribute` against the directory of the file that names it.
+
+    What does not exist there is left as it is: it may be the name of a module.
+    """
+    path, colon, attribute = name.rpartition(":") if ":" in name else (name, "", "")
+    candidate = directory / path
+    if path and directory.resolve() != Path.cwd() and candidate.exists():
+        return f"{candidate}{colon}{attribute}"
+    return name
