@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from torch import nn
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
 
 Batch = TypeVar("Batch")
 

@@ -1,0 +1,279 @@
+"""One track of one cell: the target afresh, the track applied, the steps, the evidence."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from acgate.errors import AcgateError, IncompleteError
+from acgate.evidence.names import canonical
+from acgate.evidence.records import (
+    Fact,
+    Identity,
+    ParameterRecord,
+    Raised,
+    StepRecord,
+    Structure,
+    TrackEvidence,
+)
+from acgate.observe import memory, rng
+from acgate.observe.calls import CallCounter
+from acgate.observe.content_hash import content_hash, self_test, tampered
+from acgate.observe.gradients import GradientHooks
+from acgate.observe.observer import Observer
+from acgate.run.apply import apply_track
+from acgate.run.batches import batch_digest
+from acgate.run.determinism import controlled, global_digest, is_missing_form, seed_everything
+from acgate.run.measure import Meter
+from acgate.run.precision import convert_model
+from acgate.run.step import Position, Stepper, tensors_of
+from acgate.targets.load import load_target
+from acgate.topology.single import SingleDevice
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from acgate.evidence.paths import RunPaths
+    from acgate.plan.job import Deterministic, TrackJob
+    from acgate.run.interface import Progress
+    from acgate.targets.protocol import Target
+
+
+@dataclass(slots=True)
+class _Trail:
+    """What a run has gathered so far; it survives an exception."""
+
+    identity: Identity | None = None
+    structure: Structure | None = None
+    steps: list[StepRecord] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    observer: Observer | None = None
+    meter: Meter | None = None
+    raised: Raised | None = None
+    two_forwards_raised: Raised | None = None
+
+
+def run_track(job: TrackJob, paths: RunPaths, nonce: str, progress: Progress) -> TrackEvidence:
+    """Run one track and return its evidence; the target's exceptions are part of it.
+
+    An operator without a deterministic form makes the run start again in warn-only mode. The
+    reference starts again without NaN-filled memory where that fill is what made it not finite.
+
+    Raises:
+        UsageError: The target or the policy is at fault.
+        IncompleteError: The target changed functions that a verdict rests on.
+    """
+    started = time.perf_counter()
+    mode, fill = job.deterministic, job.fill_memory
+    trail, missing = _attempt(job, paths, progress, mode, fill=fill)
+    if mode == "strict" and _lacks_form(trail):
+        mode = "warn"
+        trail, missing = _attempt(job, paths, progress, mode, fill=fill)
+    if job.name == "none" and mode != "off" and fill and not _finite(trail):
+        again, missing_again = _attempt(job, paths, progress, mode, fill=False)
+        if _finite(again):
+            trail, missing, fill = again, missing_again, False
+    return TrackEvidence(
+        nonce=nonce,
+        name=job.name,
+        track=job.track,
+        cell=job.cell,
+        steps_wanted=job.steps,
+        micro_steps=job.micro_steps,
+        early_stop=job.early_stop,
+        plant=job.plant,
+        details=job.details,
+        identity=trail.identity,
+        structure=trail.structure,
+        steps=tuple(trail.steps),
+        observation=trail.observer.observation() if trail.observer else None,
+        measurements=trail.meter.finish() if trail.meter else (),
+        facts=tuple(trail.facts),
+        raised=trail.raised,
+        two_forwards_raised=trail.two_forwards_raised,
+        no_deterministic_form=tuple(missing),
+        deterministic=mode,
+        fill_memory=fill,
+        planted=trail.observer.planted() if trail.observer else False,
+        peak_bytes_device=memory.device_peak(job.spec.device),
+        worker_seconds=time.perf_counter() - started,
+    )
+
+
+def _attempt(
+    job: TrackJob, paths: RunPaths, progress: Progress, mode: Deterministic, *, fill: bool
+) -> tuple[_Trail, list[str]]:
+    """Run the track once under one profile; put global state and RNG back afterwards."""
+    trail = _Trail()
+    position = Position(phase="import")
+    random_state = rng.capture()
+    try:
+        with controlled(mode, fill_memory=fill, threads=job.spec.threads) as missing:
+            trail.raised = _guarded(position, lambda: _run(job, paths, trail, position, progress))
+    finally:
+        rng.restore(random_state)
+    changed = tampered()
+    if changed:
+        raise IncompleteError(
+            f"the target replaced {', '.join(changed)}, which a verdict rests on; "
+            "undo the replacement before the gate measures"
+        )
+    self_test()
+    return trail, missing
+
+
+def _guarded(position: Position, work: Any) -> Raised | None:
+    """Do `work`; an exception of the target becomes a record, one of acgate passes through."""
+    try:
+        work()
+    except AcgateError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is evidence
+        return _raised(error, position)
+    return None
+
+
+def _run(job: TrackJob, paths: RunPaths, trail: _Trail, position: Position, progress: Progress) -> None:
+    spec, cell = job.spec, job.cell
+    progress("import", None)
+    target = load_target(spec.model, seed=spec.seed)
+    if target.reused:
+        trail.facts.append(Fact(kind="target-reused", where=target.label, detail=target.source))
+    position.phase = "build"
+    progress("build", None)
+    topology = SingleDevice()
+    seed_everything(spec.seed)
+    model = convert_model(target.build_model(), cell.precision, spec.device)
+    batches = topology.share(target.batches(cell.bucket, job.steps * job.micro_steps))
+    position.phase = "apply"
+    with contextlib.ExitStack() as stack:
+        seed_everything(spec.seed + 1)
+        model = apply_track(model, job.track, target, spec)
+        optimizer = target.optimizer(model)
+        memory.reset_peak(spec.device)
+        hooks = stack.enter_context(GradientHooks(model, keep=job.details is not None))
+        calls = stack.enter_context(CallCounter(model))
+        trail.observer = stack.enter_context(Observer(model, early_stop=job.early_stop, plant=job.plant))
+        trail.meter = Meter(job.details, _spill_path(job, paths))
+        trail.structure = _structure(model)
+        seed_everything(topology.seed(spec.seed + 2))
+        trail.identity = _identity(job, target, model, batches)
+        stepper = Stepper(
+            model=topology.wrap(model),
+            target=target,
+            optimizer=optimizer,
+            batches=batches,
+            cell=cell,
+            device=spec.device,
+            micro_steps=job.micro_steps,
+            observer=trail.observer,
+            hooks=hooks,
+            calls=calls,
+            meter=trail.meter,
+            position=position,
+        )
+        for step in range(job.steps):
+            progress("step", step)
+            trail.steps.append(stepper.run(step, observe=step == job.observe_step))
+        if job.two_forwards:
+            progress("step", job.steps)
+            trail.two_forwards_raised = _guarded(
+                position, lambda: trail.steps.append(stepper.run_two_forwards(job.steps))
+            )
+
+
+def _spill_path(job: TrackJob, paths: RunPaths) -> Path | None:
+    if job.details is None:
+        return None
+    name = job.name if job.details.spill else job.details.reference
+    return None if name is None else paths.spill(job.cell.identifier, name)
+
+
+def tied_groups(model: nn.Module) -> tuple[tuple[str, ...], ...]:
+    """Return the canonical names of parameters that share one tensor, group by group."""
+    groups: dict[int, set[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), set()).add(canonical(name))
+    return tuple(sorted(tuple(sorted(names)) for names in groups.values() if len(names) > 1))
+
+
+def _structure(model: nn.Module) -> Structure:
+    return Structure(
+        parameters={
+            name: ParameterRecord(shape=tuple(p.shape), dtype=_dtype(p), trainable=p.requires_grad)
+            for name, p in tensors_of(model.named_parameters()).items()
+        },
+        buffers={
+            name: ParameterRecord(shape=tuple(b.shape), dtype=_dtype(b))
+            for name, b in tensors_of(model.named_buffers()).items()
+        },
+        tied=tied_groups(model),
+        state_dict=tuple(sorted(model.state_dict())),
+    )
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _identity(job: TrackJob, target: Target, model: nn.Module, batches: Any) -> Identity:
+    state = hashlib.blake2b(digest_size=8)
+    for source in (model.named_parameters(), model.named_buffers()):
+        for name, tensor in sorted(tensors_of(source).items()):
+            state.update(f"{name} {content_hash(tensor)}\n".encode())
+    spec = job.spec
+    configuration = f"{job.cell.identifier} {spec.seed} {job.micro_steps} {spec.threads} {spec.device}"
+    return Identity(
+        target=target.digest,
+        configuration=hashlib.blake2b(configuration.encode(), digest_size=8).hexdigest(),
+        initial_state=state.hexdigest(),
+        batches=tuple(batch_digest(batch) for batch in batches),
+        rng=rng.digests(target.generators, model),
+        global_state=global_digest(),
+        torch=torch.__version__,
+        device=spec.device if spec.device == "cpu" else torch.cuda.get_device_name(),
+    )
+
+
+def _raised(error: BaseException, position: Position) -> Raised:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not _is_ours(f.filename)]
+    return Raised(
+        type=type(error).__name__,
+        message=str(error).strip() or type(error).__name__,
+        phase=position.phase,
+        step=position.step,
+        micro=position.micro,
+        schedule=position.schedule,
+        exits=isinstance(error, SystemExit),
+        where=f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else None,
+        traceback="".join(traceback.format_list(own or frames)),
+    )
+
+
+_TORCH = str(Path(torch.__file__).parent)
+_ACGATE = str(Path(__file__).parents[1])
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith((_TORCH, _ACGATE, "<frozen"))
+
+
+def _lacks_form(trail: _Trail) -> bool:
+    raised = trail.raised
+    return raised is not None and is_missing_form(RuntimeError(raised.message)) is not None
+
+
+def _finite(trail: _Trail) -> bool:
+    return trail.raised is None and not any(
+        micro.loss.nonfinite or any(g.nonfinite for g in micro.gradients.values() if g)
+        for step in trail.steps
+        for micro in step.micro
+    )

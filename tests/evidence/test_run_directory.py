@@ -1,0 +1,134 @@
+"""A run directory keeps one run's evidence and nobody else's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from acgate.errors import EvidenceError, OutputError, TargetError, UsageError
+from acgate.evidence.names import canonical, canonical_map
+from acgate.evidence.paths import safe_name
+from acgate.evidence.records import TrackEvidence
+from acgate.evidence.run_directory import Manifest, RunDirectory
+from acgate.evidence.store import read_record, write_record, write_text
+from acgate.plan.cell import Cell
+from acgate.spec.models import GateSpec
+
+CELL = Cell(topology="single", precision="float32")
+
+
+def evidence(nonce: str, name: str = "none") -> TrackEvidence:
+    return TrackEvidence(nonce=nonce, name=name, track="none", cell=CELL, steps_wanted=1, micro_steps=1)
+
+
+def test_a_second_run_in_the_same_directory_is_refused_while_the_first_works(tmp_path):
+    """Two runs never share a directory."""
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False):
+        with pytest.raises(UsageError, match="another acgate works"):
+            RunDirectory.open(tmp_path, GateSpec(), resume=False)
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False):
+        pass
+
+
+def test_resume_keeps_evidence_and_a_new_run_removes_it(tmp_path):
+    """--resume goes on with the same nonce; without it nothing of the old run is left."""
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False) as first:
+        write_record(first.paths.track(CELL.identifier, "none"), evidence(first.nonce))
+        write_text(first.paths.junit, "<stale/>")
+    with RunDirectory.open(tmp_path, GateSpec(), resume=True) as again:
+        assert again.nonce == first.nonce
+        assert set(again.cell(CELL)[0]) == {"none"}
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False) as fresh:
+        assert fresh.nonce != first.nonce
+        assert fresh.cell(CELL) == ({}, {})
+        assert not fresh.paths.junit.exists()
+
+
+def test_a_new_run_leaves_foreign_files_alone(tmp_path):
+    """Files that acgate did not write stay, whatever their place."""
+    (tmp_path / "single-float32").mkdir()
+    foreign = tmp_path / "single-float32" / "notes.json"
+    foreign.write_text('{"mine": 1}')
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False):
+        pass
+    assert foreign.exists()
+
+
+def test_resume_with_other_arguments_says_which_differ(tmp_path):
+    """Evidence of one specification never answers for another."""
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False):
+        pass
+    with pytest.raises(UsageError, match="steps"):
+        RunDirectory.open(tmp_path, GateSpec(steps=5), resume=True)
+
+
+def test_evidence_of_another_run_is_passed_over(tmp_path):
+    """A nonce that differs is no evidence."""
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False) as directory:
+        write_record(directory.paths.track(CELL.identifier, "none"), evidence("0123"))
+        assert directory.cell(CELL) == ({}, {})
+        with pytest.raises(EvidenceError, match="another run"):
+            directory.track(CELL, "none")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 40, -2])
+def test_a_truncated_file_is_no_evidence(tmp_path, keep):
+    """Half a file never counts."""
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False) as directory:
+        path = directory.paths.track(CELL.identifier, "none")
+        write_record(path, evidence(directory.nonce))
+        path.write_bytes(path.read_bytes()[:keep])
+        assert directory.cell(CELL) == ({}, {})
+
+
+def test_evidence_without_its_end_mark_is_damaged(tmp_path):
+    """The end mark is part of the contract."""
+    path = tmp_path / "x.json"
+    write_record(path, evidence("ab"))
+    data = json.loads(path.read_text())
+    data["end"] = "no"
+    path.write_text(json.dumps(data))
+    with pytest.raises(EvidenceError, match="damaged"):
+        read_record(path, TrackEvidence, "ab")
+
+
+def test_an_output_directory_that_is_a_file_is_refused(tmp_path):
+    """--out FILE is a usage error, before any work."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="is a file"):
+        RunDirectory.open(tmp_path / "file", GateSpec(), resume=False)
+
+
+def test_problems_are_read_back(tmp_path):
+    """Why a job has no evidence survives the process."""
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False) as directory:
+        directory.write_problem(CELL, "block", "was killed by SIGKILL")
+        assert directory.cell(CELL) == ({}, {"block": "was killed by SIGKILL"})
+
+
+def test_reading_a_directory_without_a_run_says_so(tmp_path):
+    """`judge` of an empty directory is an error, not a pass."""
+    with pytest.raises(EvidenceError, match="holds no acgate run"):
+        RunDirectory.read(tmp_path)
+
+
+def test_the_manifest_round_trips(tmp_path):
+    """What was asked is read back as it was."""
+    spec = GateSpec(model="m.py", dtypes=("float64",), steps=2)
+    write_record(tmp_path / "run.json", Manifest(nonce="n", spec=spec))
+    assert read_record(tmp_path / "run.json", Manifest).spec == spec
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a..b", "x\0"])
+def test_model_text_never_becomes_a_path(name):
+    """Only plain names are file names."""
+    with pytest.raises(ValueError, match="file name"):
+        safe_name(name)
+
+
+def test_wrapper_parts_leave_names_and_collisions_are_errors():
+    """The canonical name is the same whatever wraps the module."""
+    assert canonical("layers.0._checkpoint_wrapped_module.w") == "layers.0.w"
+    with pytest.raises(TargetError, match=r"both 'a\.w'"):
+        canonical_map(["a.w", "a._orig_mod.w"])
