@@ -1,0 +1,129 @@
+"""Does jobs in this process, for tests and for debugging; nothing limits how long they take."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acgate.errors import WorkerDiedError
+from acgate.run.deadlines import START, place
+from acgate.run.lock import RunLock
+from acgate.run.queue import describe
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from acgate.evidence.paths import RunPaths
+    from acgate.plan.job import SurveyJob, TrackJob
+    from acgate.run.interface import Progress
+
+Perform = Callable[["SurveyJob | TrackJob", "RunPaths", str, "Progress"], None]
+"""Does one job in the calling process and writes its evidence."""
+
+CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+"""Must be in the environment before CUDA starts, or matrix products are not deterministic."""
+
+_SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGPIPE")
+    if hasattr(signal, name)
+)
+
+
+class InProcess:
+    """An executor without other processes.
+
+    A target that kills the process kills the gate with it, and a target that loops is not
+    stopped: the supervisor is there for that.
+
+    Args:
+        paths: Where the run lies; locked until `close`.
+        nonce: Of this run.
+        perform: Does one job; None takes the real one, which imports torch at the first job.
+    """
+
+    def __init__(self, paths: RunPaths, nonce: str, perform: Perform | None = None) -> None:
+        self._paths = paths
+        self._nonce = nonce
+        self._perform = perform
+        self._lock = RunLock(paths)
+
+    def perform(self, job: SurveyJob | TrackJob, progress: Progress) -> None:
+        """Do one job; see `Executor.perform`."""
+        with _restored():
+            os.environ.setdefault(*CUBLAS)
+            if self._perform is None:
+                self._perform = real_perform()
+            perform_guarded(self._perform, job, self._paths, self._nonce, progress)
+
+    def close(self) -> None:
+        """Unlock the run directory."""
+        self._lock.release()
+
+    def __enter__(self) -> InProcess:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def real_perform() -> Perform:
+    """Import what does jobs, and torch with it."""
+    from acgate.run.perform import perform  # noqa: PLC0415 - torch is imported here and not before
+
+    return perform
+
+
+def perform_guarded(
+    perform: Perform, job: SurveyJob | TrackJob, paths: RunPaths, nonce: str, progress: Progress
+) -> None:
+    """Do one job; a target that asks the process to end becomes an error.
+
+    Raises:
+        WorkerDiedError: The target raised `SystemExit`.
+    """
+    where = place(START, None)
+
+    def follow(phase: str, step: int | None) -> None:
+        nonlocal where
+        where = place(phase, step)
+        progress(phase, step)
+
+    try:
+        perform(job, paths, nonce, follow)
+    except SystemExit as error:
+        raise WorkerDiedError(
+            f"the target ended the process by itself (sys.exit, code {error.code!r}) in {where}"
+            f" of {describe(job)}; a target must return, not exit"
+        ) from error
+
+
+@contextlib.contextmanager
+def _restored() -> Iterator[None]:
+    """Give back the process-wide state that targets tend to change."""
+    directory, path, environment = Path.cwd(), list(sys.path), dict(os.environ)
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS} if main else {}
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        os.chdir(directory)
+        sys.path[:] = path
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update({name: text for name, text in environment.items() if os.environ.get(name) != text})
+        for number, handler in handlers.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
