@@ -1,0 +1,102 @@
+"""A run killed at any moment goes on with --resume and ends with the verdict of an undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TARGET = ROOT / "fixtures" / "targets" / "tiny.py"
+
+
+def command(out: Path, *extra: str) -> list[str]:
+    return [
+        sys.executable, "-m", "acgate", "run", "--model", str(TARGET), "--dtypes", "float32",
+        "--out", str(out), "-q", *extra,
+    ]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def summary(out: Path) -> object:
+    """What a verdict says, without what may differ from run to run (times, bytes)."""
+    verdict = json.loads((out / "verdict.json").read_text())
+    cases = [
+        (cell["cell"], track["track"], case["check"], case["place"], case["outcome"], case["compared"])
+        for cell in verdict["cells"]
+        for track in cell["tracks"]
+        for case in track["cases"]
+    ]
+    return verdict["outcome"], verdict["exit_code"], cases
+
+
+def orphans(out: Path) -> list[str]:
+    """Command lines of live processes that name this run's directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if str(out) in line and state != "Z":
+                found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> tuple[object, float]:
+    out = tmp_path_factory.mktemp("undisturbed")
+    started = time.monotonic()
+    done = subprocess.run(command(out), env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return summary(out), time.monotonic() - started
+
+
+def kill_and_resume(out: Path, after: float) -> None:
+    process = subprocess.Popen(
+        command(out), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        process.wait(timeout=after)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (out / "junit.xml").exists()
+        assert not (out / "verdict.json").exists()
+    deadline = time.monotonic() + 10
+    while orphans(out) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert orphans(out) == []
+    done = subprocess.run(
+        command(out, "--resume"), env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("share", [0.55])
+def test_one_killed_run_resumes_with_the_same_verdict(tmp_path, undisturbed, share):
+    """Killed in the middle of its tracks, the run completes as if nothing had happened."""
+    expected, seconds = undisturbed
+    kill_and_resume(tmp_path, share * seconds)
+    assert summary(tmp_path) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("moment", range(20))
+def test_a_run_killed_at_any_of_twenty_moments_resumes(tmp_path, undisturbed, moment):
+    """Twenty moments from the first instruction to the last report."""
+    expected, seconds = undisturbed
+    kill_and_resume(tmp_path, (moment + 0.5) / 20 * seconds)
+    assert summary(tmp_path) == expected
