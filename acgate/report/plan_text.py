@@ -1,0 +1,117 @@
+"""A plan as text: what would be run, on which blocks, and how much is compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.plan.matrix import ac_tracks, first_jobs, num_comparisons, num_first_jobs
+from acgate.report.escape import one_line, visible
+from acgate.report.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from acgate.evidence.records import Survey
+    from acgate.plan.matrix import Plan
+
+_SHOWN_NAMES = 12
+
+
+def cell_lines(plan: Plan) -> str:
+    """Return the identifiers of the cells, one a line, for scripts."""
+    return "".join(f"{cell.identifier}\n" for cell in plan.cells)
+
+
+def plan_text(plan: Plan, survey: Survey, origin: Mapping[str, str], *, verbose: bool = False) -> str:
+    """Return the text of `acgate plan`.
+
+    Args:
+        plan: Cells and what was dropped.
+        survey: What only the model knows.
+        origin: Where each setting came from; settings left at their default are not listed.
+        verbose: Write every name and every run.
+    """
+    longest = None if verbose else _SHOWN_NAMES
+    sections = [
+        _target(survey, longest),
+        _cells(plan),
+        _regions(plan, survey, longest),
+        _counts(plan, survey),
+    ]
+    chosen = [
+        f"  {name} = {one_line(str(value))}  ({origin[name]})"
+        for name, value in plan.spec
+        if origin.get(name, "default") != "default"
+    ]
+    if chosen:
+        sections.append("\n".join(["settings", *chosen]))
+    if verbose:
+        sections.append("\n".join(["runs", *_jobs(plan, survey)]))
+    return "\n\n".join(sections) + "\n"
+
+
+def _target(survey: Survey, longest: int | None) -> str:
+    trainable, frozen = counted(len(survey.trainable), "trainable tensor"), f"{len(survey.frozen):,} frozen"
+    lines = [
+        f"target {visible(survey.label)} ({one_line(survey.source)})",
+        f"  {counted(survey.num_parameters, 'parameter')} in {trainable}, {frozen};"
+        f" {counted(len(survey.buffers), 'buffer')}; device {survey.device}, torch {survey.torch}",
+        f"  {counted(len(survey.blocks), 'block')}, {one_line(survey.blocks_source)}:"
+        f" {_names(survey.blocks, longest)}",
+    ]
+    if survey.key_layers:
+        lines.append(f"  key layers: {_names(survey.key_layers, longest)}")
+    lines += [f"  note: {fact.kind} at {fact.where}: {one_line(fact.detail)}" for fact in survey.facts]
+    return "\n".join(lines)
+
+
+def _cells(plan: Plan) -> str:
+    lines = [counted(len(plan.cells), "cell"), *(f"  {cell.identifier}" for cell in plan.cells)]
+    lines += [f"  {cell}: not run, {one_line(reason)}" for cell, reason in plan.dropped.items()]
+    return "\n".join(lines)
+
+
+def _regions(plan: Plan, survey: Survey, longest: int | None) -> str:
+    appliers = {
+        "acgate": "acgate, by the policy",
+        "target": "the target's apply_ac",
+        "hugging-face": "the model's own switch",
+    }
+    lines = [f"tracks, applied by {appliers[survey.applies_ac]}", "  none: the reference, no regions"]
+    for track in ac_tracks(plan.spec):
+        expected = survey.regions_expected.get(track)
+        if expected is None:
+            lines.append(f"  {track}: regions are counted when it runs")
+        else:
+            lines.append(f"  {track}: {counted(len(expected), 'region')}: {_names(expected, longest)}")
+    return "\n".join(lines)
+
+
+def _counts(plan: Plan, survey: Survey) -> str:
+    spec, cells = plan.spec, len(plan.cells)
+    jobs = num_first_jobs(spec)
+    comparisons = num_comparisons(spec, survey)
+    steps = f"{counted(spec.steps, 'step')} of {counted(survey.micro_steps, 'micro-step')}"
+    audits = counted(len(ac_tracks(spec)), "audit")
+    return "\n".join(
+        [
+            f"{counted(cells * jobs, 'run')}: {counted(len(spec.tracks), 'track')} of {steps}"
+            f" and {audits} without early stop, per cell; judging adds planted faults and what it needs",
+            f"{counted(cells * comparisons, 'comparison')} of tensors at least, {comparisons:,} per cell",
+        ]
+    )
+
+
+def _jobs(plan: Plan, survey: Survey) -> Iterator[str]:
+    for cell in plan.cells:
+        for job in first_jobs(plan.spec, cell, survey):
+            yield f"  {cell.identifier}/{job.name}"
+
+
+def _names(names: Sequence[str], longest: int | None) -> str:
+    if not names:
+        return "none"
+    shown = [visible(name) for name in names]
+    if longest is None or len(shown) <= longest:
+        return ", ".join(shown)
+    return f"{', '.join(shown[: longest - 1])}, ... {shown[-1]}"

@@ -1,0 +1,113 @@
+"""The verdict as text for a terminal: a table, then every problem with its whole message."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from acgate.report.escape import one_line, visible
+from acgate.report.table import table
+from acgate.report.wording import counted, duration, finding_line, ratio, size, step_seconds
+from acgate.vocabulary import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
+
+_HEADER = ("cell", "track", "outcome", "step", "time", "held", "memory", "peak", "compared")
+_NUMERIC = frozenset({3, 4, 5, 6, 7, 8})
+
+
+class Verbosity(enum.IntEnum):
+    """How much is said."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+def summary(verdict: Verdict, verbosity: Verbosity = Verbosity.NORMAL) -> str:
+    """Return the whole summary.
+
+    QUIET leaves out the table, notes and warnings; VERBOSE adds passed cases, facts and versions.
+    The last line is the outcome with the exit code.
+    """
+    parts: list[str] = []
+    if verbosity > Verbosity.QUIET and verdict.cells:
+        parts.append(_table(verdict))
+    for cell in verdict.cells:
+        parts += _cell_texts(cell, verbosity)
+    if verbosity > Verbosity.QUIET:
+        parts += [f"not run: {cell}: {one_line(reason)}" for cell, reason in verdict.dropped.items()]
+    if verbosity is Verbosity.VERBOSE and verdict.versions:
+        parts.append(", ".join(f"{one_line(name)} {one_line(v)}" for name, v in verdict.versions.items()))
+    outcome = verdict.outcome.upper()
+    parts.append(f"{outcome}  {one_line(verdict.headline)}  (exit code {verdict.exit_code.value})")
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(verdict: Verdict) -> str:
+    rows = [row for cell in verdict.cells for row in _rows(cell)]
+    title = f"{visible(verdict.target)} ({one_line(verdict.source)}), {counted(len(verdict.cells), 'cell')}"
+    legend = "time, memory: of one step and held for its backward, relative to none; -: not measured"
+    return f"{title}\n{table(_HEADER, rows, _NUMERIC)}\n{legend}"
+
+
+def _rows(cell: CellVerdict) -> Iterator[tuple[str, ...]]:
+    seconds, held = step_seconds(cell.reference_seconds), cell.reference_held_bytes
+    peak = size(cell.reference_peak_bytes)
+    counts = f"{cell.compared:,} of {cell.expected:,}"
+    yield cell.cell, "none", "", duration(seconds), "", size(held), "", peak, counts
+    for track in cell.tracks:
+        own = step_seconds(track.seconds)
+        compared = sum(case.compared for case in track.cases)
+        yield (
+            "",
+            track.track,
+            track.outcome.value,
+            duration(own),
+            ratio(own, seconds),
+            size(track.held_bytes),
+            ratio(track.held_bytes, held),
+            size(track.peak_bytes),
+            f"{compared:,}",
+        )
+
+
+def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
+    if cell.raised is not None:
+        raised = cell.raised
+        where = f" at {one_line(raised.where)}" if raised.where else ""
+        text = f"ERROR  {cell.cell}: {raised.type} in {raised.phase}{where}: {visible(raised.message)}"
+        yield f"{text}\n{_indented(raised.traceback)}" if verbosity is Verbosity.VERBOSE else text
+    for track in cell.tracks:
+        for case in track.cases:
+            text = _case_text(cell, track, case, verbosity)
+            if text:
+                yield text
+    if verbosity is Verbosity.VERBOSE and cell.facts:
+        yield "\n".join(f"note  {cell.cell}: {f.kind} at {f.where}: {one_line(f.detail)}" for f in cell.facts)
+
+
+def _case_text(cell: CellVerdict, track: TrackVerdict, case: Case, verbosity: Verbosity) -> str:
+    head = f"{case.outcome.upper()}  {cell.cell} / {track.track} / {visible(case.name)}"
+    findings = [_indented(one_line(finding_line(finding))) for finding in case.findings]
+    match case.outcome:
+        case Outcome.FAIL | Outcome.ERROR:
+            return "\n".join([head, _indented(case.text or case.headline)])
+        case Outcome.WARN | Outcome.SKIPPED:
+            if verbosity is Verbosity.QUIET:
+                return ""
+            full = case.text if verbosity is Verbosity.VERBOSE else ""
+            return "\n".join(
+                [f"{head}: {one_line(case.headline)}", *([_indented(full)] if full else findings)]
+            )
+        case Outcome.PASS:
+            if verbosity is Verbosity.QUIET or (verbosity is Verbosity.NORMAL and not findings):
+                return ""
+            return "\n".join([f"{head}: {one_line(case.headline)}", *findings])
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in visible(text).splitlines())
