@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from acgate.errors import WorkerDiedError
 from acgate.run.deadlines import START, place
-from acgate.run.lock import RunLock
 from acgate.run.queue import describe
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class InProcess:
     stopped: the supervisor is there for that.
 
     Args:
-        paths: Where the run lies; locked until `close`.
+        paths: Where the run lies.
         nonce: Of this run.
         perform: Does one job; None takes the real one, which imports torch at the first job.
     """
@@ -53,7 +52,6 @@ class InProcess:
         self._paths = paths
         self._nonce = nonce
         self._perform = perform
-        self._lock = RunLock(paths)
 
     def perform(self, job: SurveyJob | TrackJob, progress: Progress) -> None:
         """Do one job; see `Executor.perform`."""
@@ -64,8 +62,7 @@ class InProcess:
             perform_guarded(self._perform, job, self._paths, self._nonce, progress)
 
     def close(self) -> None:
-        """Unlock the run directory."""
-        self._lock.release()
+        """Nothing to end here."""
 
     def __enter__(self) -> InProcess:
         """Return itself."""

@@ -7,9 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from acgate import errors
-from acgate.errors import AcgateError, DeadlineError, WorkerDiedError
+from acgate.errors import AcgateError, DeadlineError, ExitCode, WorkerDiedError
 from acgate.run.deadlines import Overdue, PhaseWatch, place
-from acgate.run.lock import RunLock
 from acgate.run.queue import SUPERVISOR_POLL, JobOrder, JobOutcome, describe, new_folder, put, take
 from acgate.run.stacks import target_frames
 from acgate.run.worker_process import MODULE, WorkerProcess
@@ -35,7 +34,7 @@ class Supervisor:
     the worker together with the thread that started it.
 
     Args:
-        paths: Where the run lies; locked until `close`.
+        paths: Where the run lies; the caller sees to it that no other run uses it.
         nonce: Of this run.
         deadlines: Seconds per phase.
         entry: What torch's launcher runs as rank.
@@ -49,7 +48,6 @@ class Supervisor:
         self._deadlines = deadlines
         self._entry = tuple(entry)
         self._worker: WorkerProcess | None = None
-        self._lock = RunLock(paths)
 
     def perform(self, job: SurveyJob | TrackJob, progress: Progress) -> None:
         """Do one job; see `Executor.perform`.
@@ -71,7 +69,7 @@ class Supervisor:
             raise error
 
     def close(self) -> None:
-        """End every process that was started and unlock the run directory."""
+        """End every process that was started; may be called twice."""
         try:
             if self._worker is not None:
                 self._worker.stop()
@@ -80,7 +78,6 @@ class Supervisor:
             raise
         finally:
             self._worker = None
-            self._lock.release()
 
     def __enter__(self) -> Supervisor:
         """Return itself."""
@@ -151,6 +148,6 @@ def _error(outcome: JobOutcome) -> AcgateError:
     if not (isinstance(kind, type) and issubclass(kind, AcgateError)):
         kind = AcgateError
     error = kind(outcome.message)
-    if outcome.traceback:
+    if error.exit_code is ExitCode.INTERNAL:  # the others say what to change, and the log has the rest
         error.add_note(f"in the worker:\n{outcome.traceback}")
     return error

@@ -113,7 +113,9 @@ def serve(perform: Perform, rank: Rank) -> None:
 def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool]:
     """Do one job; return its end mark, and whether this process is still fit for another."""
 
-    def mark(error: AcgateError | None = None, trace: str = "") -> JobOutcome:
+    def mark(error: AcgateError | None = None) -> JobOutcome:
+        trace = "" if error is None else traceback.format_exc()
+        sys.stderr.write(trace)  # into the log, where it can be looked up
         return JobOutcome(
             nonce=order.nonce,
             number=order.number,
@@ -132,13 +134,13 @@ def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool
         progress(START, None)
         perform_guarded(perform, order.job, rank.paths, order.nonce, progress)
     except AcgateError as error:
-        return mark(error, traceback.format_exc()), not isinstance(error, WorkerDiedError)
+        return mark(error), not isinstance(error, WorkerDiedError)
     except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
         internal = AcgateError(f"internal error in {describe(order.job)}: {type(error).__name__}: {error}")
-        return mark(internal, traceback.format_exc()), True
+        return mark(internal), True
     except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and its like: no terminal sends it here
         ended = WorkerDiedError(f"the target raised {type(error).__name__} in {describe(order.job)}")
-        return mark(ended, traceback.format_exc()), False
+        return mark(ended), False
     return mark(), True
 
 

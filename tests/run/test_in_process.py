@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from acgate.errors import OutputError, UsageError, WorkerDiedError
+from acgate.errors import OutputError, WorkerDiedError
 from acgate.evidence.paths import RunPaths
 from acgate.plan.job import SurveyJob
 from acgate.run.in_process import InProcess
@@ -86,20 +86,3 @@ def test_nothing_stays_changed(tmp_path, monkeypatch):
     before = state()
     run(tmp_path, perform)
     assert state() == before
-
-
-def test_two_runs_cannot_share_a_directory(tmp_path):
-    """The second run is refused until the first has closed, and a file left behind does not matter."""
-    first = InProcess(RunPaths(tmp_path), "a")
-    with pytest.raises(UsageError, match="another run is using"):
-        InProcess(RunPaths(tmp_path), "b")
-    first.close()
-    first.close()
-    InProcess(RunPaths(tmp_path), "b").close()
-
-
-def test_a_directory_that_cannot_be_made_is_said(tmp_path):
-    """A file in the way is named."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"cannot create .*file/run"):
-        InProcess(RunPaths(tmp_path / "file" / "run"), "a")

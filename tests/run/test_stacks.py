@@ -13,7 +13,7 @@ LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 
 DUMP = f"""Thread 0x00007f0000000001 (most recent call first):
   File "{LIBRARY}/threading.py", line 331 in wait
-  File "/home/somebody/loader.py", line 7 in poll
+  File "/srv/models/loader.py", line 7 in poll
 
 Current thread 0x00007f0000000002 (most recent call first):
   File "{LIBRARY}/site-packages/torch/nn/modules/linear.py", line 125 in forward
