@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from acgate.checkpointing.coverage import covered_blocks, covered_modules
 from acgate.checkpointing.regions import ChainedBlock, chain_blocks, group_blocks
 from acgate.checkpointing.selective import selective_context_fn
 from acgate.errors import PolicyError
+from acgate.spec.explain import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,8 +110,8 @@ def _coverage(track: str, policy: Policy) -> BlockCoverage:
 def _require_known(blocks: Sequence[str], modules: dict[str, nn.Module]) -> None:
     for name in blocks:
         if not name or name not in modules:
-            close = difflib.get_close_matches(name, modules, n=3)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            near = nearest(name, modules)
+            hint = f"; did you mean {near!r}?" if near else ""
             raise PolicyError(f"the model has no module {name!r} to checkpoint{hint}")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from acgate.errors import PolicyError
+from acgate.spec.explain import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -85,9 +85,16 @@ def covered_modules(
 
 
 def matches(name: str, glob: str) -> bool:
-    """Match dotted names part by part, so that `*` stands for one part and not for what lies below it."""
-    parts, patterns = name.split("."), glob.split(".")
-    return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
+    """Match a dotted name part by part: `*` stays within one part, `**` stands for any number of parts."""
+    return _parts_match(name.split("."), glob.split("."))
+
+
+def _parts_match(parts: list[str], globs: list[str]) -> bool:
+    if not globs:
+        return not parts
+    if globs[0] == "**":
+        return any(_parts_match(parts[start:], globs[1:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], globs[0]) and _parts_match(parts[1:], globs[1:])
 
 
 def _included(name: str, coverage: BlockCoverage) -> bool:
@@ -108,8 +115,8 @@ def _children(block: str, modules: Collection[str]) -> list[str]:
 
 
 def _suggest(glob: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(glob, list(names), n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    near = nearest(glob, names)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def _listed(names: Sequence[str], limit: int = 12) -> str:

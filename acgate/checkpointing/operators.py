@@ -7,7 +7,6 @@ depending on device, dtype and dropout. The named lists hold every such name.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from acgate.errors import PolicyError
+from acgate.spec.explain import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -273,5 +273,5 @@ def _all_operators() -> list[str]:
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""

@@ -35,7 +35,8 @@ def selective_context_fn(policy: SelectivePolicy) -> ContextFn:
     """Return the `context_fn` for a selective policy.
 
     The policy object inside is stateless, or made afresh for each call of a region, so that no state
-    crosses layers.
+    crosses layers. Either way its `__module__` and `__qualname__` are the same for all regions of one policy
+    and differ between policies.
 
     Raises:
         PolicyError: A name does not resolve, or the function cannot be loaded.
@@ -46,11 +47,11 @@ def selective_context_fn(policy: SelectivePolicy) -> ContextFn:
         return functools.partial(_contexts, lambda: checked)
     explicit = resolve(name for name in policy.save if name not in NAMED_LISTS).operators
     named = resolve(name for name in policy.save if name in NAMED_LISTS).operators
+    save = SaveListed(f"save {' '.join(policy.save) or 'nothing'}", explicit, named)
     if not policy.every_second_matmul:
-        save = SaveListed(explicit, named)
         return functools.partial(_contexts, lambda: save)
     matmul = resolve(["matmul"]).operators
-    return functools.partial(_contexts, lambda: SaveEverySecondMatmul(explicit, named, matmul))
+    return functools.partial(_contexts, lambda: SaveEverySecondMatmul(save, matmul))
 
 
 class SaveListed:
@@ -61,7 +62,8 @@ class SaveListed:
     whatever they do.
     """
 
-    def __init__(self, explicit: frozenset[Operator], named: frozenset[Operator]) -> None:
+    def __init__(self, name: str, explicit: frozenset[Operator], named: frozenset[Operator]) -> None:
+        self.__qualname__ = name
         self.explicit = explicit
         self.named = named
 
@@ -79,10 +81,9 @@ class SaveEverySecondMatmul:
     2.13 asks in both. Not for `torch.compile`, which asks twice about each operator.
     """
 
-    def __init__(
-        self, explicit: frozenset[Operator], named: frozenset[Operator], matmul: frozenset[Operator]
-    ) -> None:
-        self.others = SaveListed(explicit, named)
+    def __init__(self, others: SaveListed, matmul: frozenset[Operator]) -> None:
+        self.__qualname__ = f"{others.__qualname__}, every second matmul"
+        self.others = others
         self.matmul = matmul
         self.seen = {False: 0, True: 0}
 

@@ -38,6 +38,11 @@ CASES = {
         block(submodules=("mlp.*",), coverage="last-1"),
         ["layers.4.mlp.up", "layers.4.mlp.down"],
     ),
+    "any-depth": (
+        "block",
+        block(submodules=("**.down",), coverage="last-1"),
+        ["layers.4.mlp.down"],
+    ),
     "include-submodule": ("block", block(submodules=("*",), include=("layers.2.mlp",)), ["layers.2.mlp"]),
     "selective": ("selective", selective(), BLOCKS),
     "every-second": ("selective", selective(every_second_matmul=True), BLOCKS),
@@ -172,10 +177,15 @@ def test_a_model_with_its_own_switch_on_is_refused(lab):
     [
         ("offload", block(), BLOCKS, r"track 'offload'.*define apply_ac\(model, track\)"),
         ("block", block(), [], "no blocks to checkpoint"),
-        ("block", block(), ["layers.0", "layer.1"], r"no module 'layer\.1'.*did you mean layers\.1"),
+        ("block", block(), ["layers.0", "layer.1"], r"no module 'layer\.1'.*did you mean 'layers\.1'"),
         ("block", block(), [""], "no module ''"),
         ("block", block(include=("layer.*",)), BLOCKS, r"include = 'layer\.\*' matches no block.*layers\.0"),
-        ("block", block(submodules=("attn",)), BLOCKS, r"submodules = 'attn'.*did you mean attention"),
+        (
+            "block",
+            block(submodules=("attn",)),
+            BLOCKS,
+            r"submodules = 'attn'.*below a block are attention, attention\.out",
+        ),
         ("block", block(submodules=("mlp", "mlp.up")), BLOCKS, r"'layers\.0\.mlp\.up' a region inside"),
         (
             "selective",

@@ -97,11 +97,11 @@ def test_every_matrix_product_of_a_model_is_on_the_list(call):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("matmuls", "no save list 'matmuls'.*did you mean matmul"),
+        ("matmuls", "no save list 'matmuls'.*did you mean 'matmul'"),
         ("attn", "the lists are matmul, attention, convolution, collectives"),
         ("aten.mm.defualt", r"aten\.mm has aten\.mm\.default, aten\.mm\.out"),
-        ("aten.mmm.default", r"does not exist on torch .*did you mean aten\.\w*mm\.default"),
-        ("atn.mm.default", "no library registered the namespace 'atn'.*did you mean aten"),
+        ("aten.mmm.default", r"does not exist on torch .*did you mean 'aten\.\w*mm\.default'"),
+        ("atn.mm.default", "no library registered the namespace 'atn'.*did you mean 'aten'"),
         ("my_kernels.fused.default", "import that package before"),
         ("aten.mm.default.x", r"write namespace\.operator\.overload"),
         ("aten..default", r"write namespace\.operator\.overload"),
