@@ -242,8 +242,16 @@ def _meaning(document: Document, origin: Mapping[str, str], section: str) -> Ite
     if not _BUCKET.fullmatch(document.bucket):
         rule = "must be made of letters, digits and single . _ + -"
         yield f"{place('bucket')}: {shown(document.bucket)} {rule}"
+    for name, value in document:
+        if not all(_is_text(item) for item in (value if isinstance(value, tuple) else (value,))):
+            yield f"{place('json' if name == 'json_' else name)}: is not valid UTF-8"
     kinds = [kind.value for kind in FindingKind]
     for index, entry in enumerate(document.allow):
         if entry.kind not in kinds:
             hint = did_you_mean(entry.kind, kinds)
             yield f"{place('allow', index, 'kind')}: no finding is of kind {shown(entry.kind)}{hint}"
+
+
+def _is_text(value: object) -> bool:
+    """Say whether a value can be written to a file; undecodable arguments are lone surrogates."""
+    return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
