@@ -1,0 +1,156 @@
+"""What is gathered about one region while a step runs, and the record it becomes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from acgate.evidence.records import RegionRecord, ValueMismatch
+from acgate.vocabulary import Implementation
+
+if TYPE_CHECKING:
+    from acgate.observe.operator_traits import OperatorTraits
+
+
+@dataclass(slots=True)
+class Packed:
+    """A tensor that the forward of a region saved for backward, before it was let go."""
+
+    hash: str
+    shape: tuple[int, ...]
+    dtype: str
+    producer: str | None
+    call: int | None
+
+
+@dataclass(slots=True)
+class SavedOutput:
+    """A result that a selective policy keeps: where torch stores it, and what it contained.
+
+    Attributes:
+        operator: The operator object, torch's key.
+        call: How often it had run in the region before.
+        nth: How many of its results had been saved before (the key of torch before 2.13).
+        hashes: Content of its tensors at the moment of saving.
+    """
+
+    operator: Any
+    name: str
+    call: int
+    nth: int
+    hashes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Decisions:
+    """What a selective policy decided in one region."""
+
+    policy: str
+    identity: str
+    log: list[str] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+    saved: Counter[str] = field(default_factory=Counter)
+    outputs: list[SavedOutput] = field(default_factory=list)
+    random: set[str] = field(default_factory=set)
+    mutating: set[str] = field(default_factory=set)
+    collective: set[str] = field(default_factory=set)
+    offloaded: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
+
+    def note(self, known: OperatorTraits, decision: str, *, drew: bool) -> None:
+        """Note the decision about one call of an operator."""
+        self.log.append(f"{known.name} {decision}")
+        self.calls[known.name] += 1
+        if decision.endswith("CPU_OFFLOAD"):
+            self.offloaded.add(known.name)
+        if not decision.endswith("SAVE"):
+            return
+        self.saved[known.name] += 1
+        if drew:
+            self.random.add(known.name)
+        if known.mutates:
+            self.mutating.add(known.name)
+        if known.communicates:
+            self.collective.add(known.name)
+
+
+@dataclass(slots=True)
+class Region:
+    """One checkpointed call while it is watched; see `RegionRecord` for what fields mean.
+
+    Attributes:
+        counted: False for what a replay enters again, which was counted in the forward.
+        producers: Which operator made a storage, and in which of its calls.
+    """
+
+    name: str
+    class_name: str
+    implementation: Implementation
+    counted: bool
+    early_stop: bool = True
+    preserve_rng_state: bool = True
+    determinism_check: bool = True
+    selective: bool = False
+    allow_cache_entry_mutation: bool = False
+    decisions: Decisions | None = None
+    index: int = -1
+    parent: int | None = None
+    completed: bool = False
+    checking: bool = False
+    observed: bool = False
+    replays: int = 0
+    tasks: set[int] = field(default_factory=set)
+    operators: Counter[str] = field(default_factory=Counter)
+    random: set[str] = field(default_factory=set)
+    producers: dict[int, tuple[str, int]] = field(default_factory=dict)
+    packs: list[Packed] = field(default_factory=list)
+    packed: set[int] = field(default_factory=set)
+    inputs: frozenset[int] = frozenset()
+    cached: set[int] = field(default_factory=set)
+    forward_flops: int = 0
+    replay_flops: int = 0
+    freed_bytes: int = 0
+    saved_bytes: int = 0
+    unexplained_bytes: int = 0
+    mismatches: dict[int, ValueMismatch] = field(default_factory=dict)
+
+    def record(self) -> RegionRecord:
+        """Return what was gathered as plain data."""
+        decisions = self.decisions
+        return RegionRecord(
+            index=self.index,
+            name=self.name,
+            class_name=self.class_name,
+            implementation=self.implementation,
+            parent=self.parent,
+            early_stop=self.early_stop,
+            preserve_rng_state=self.preserve_rng_state,
+            determinism_check=self.determinism_check,
+            selective=self.selective,
+            policy=decisions.policy if decisions else None,
+            policy_identity=decisions.identity if decisions else None,
+            allow_cache_entry_mutation=self.allow_cache_entry_mutation,
+            replays=self.replays,
+            graph_tasks=len(self.tasks),
+            operators=dict(sorted(self.operators.items())),
+            saved=dict(sorted(decisions.saved.items())) if decisions else {},
+            decisions=_digest(decisions.log) if decisions else None,
+            random_drawn=tuple(sorted(self.random)),
+            random_saved=tuple(sorted(decisions.random)) if decisions else (),
+            mutating_saved=tuple(sorted(decisions.mutating)) if decisions else (),
+            collective_saved=tuple(sorted(decisions.collective)) if decisions else (),
+            offloaded=tuple(sorted(decisions.offloaded)) if decisions else (),
+            changed_saved=tuple(sorted(decisions.changed)) if decisions else (),
+            forward_flops=self.forward_flops,
+            replay_flops=self.replay_flops,
+            freed_bytes=self.freed_bytes,
+            saved_bytes=self.saved_bytes,
+            unexplained_bytes=self.unexplained_bytes,
+            mismatches=tuple(self.mismatches[position] for position in sorted(self.mismatches)),
+        )
+
+
+def _digest(lines: list[str]) -> str:
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,252 @@
+"""Where torch's checkpointing is watched: every private seam of `torch.utils.checkpoint` is entered from here.
+
+NOTE [ Seams ] The names that `torch.utils.checkpoint` looks up at each call are replaced by
+subclasses while a monitor is installed, so every region is seen whoever made it: the frame of a
+non-reentrant region (`seam_frame.py`), the caching mode of a selective policy (`seam_policy.py`),
+and `CheckpointFunction.apply` of the reentrant form. What such a name is called proves nothing
+about what it does on the next torch: `canary.py` proves it, before each observed run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils import checkpoint as torch_checkpoint
+
+from acgate.errors import AcgateError
+from acgate.evidence.names import canonical
+from acgate.observe.calls import CallCounter
+from acgate.observe.planting import Planting
+from acgate.observe.region import Region
+from acgate.observe.seam_frame import observed_frame
+from acgate.observe.seam_names import region_target
+from acgate.observe.seam_policy import PolicySeam
+from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task, in_backward, tracing
+from acgate.vocabulary import Implementation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from acgate.evidence.records import RegionRecord
+    from acgate.observe.operator_mode import OperatorCall
+    from acgate.observe.region_notes import RegionNotes
+    from acgate.plan.job import Plant
+
+
+class RegionMonitor:
+    """Watches checkpointed regions of a model; a context manager for a whole track.
+
+    Always on: counts of regions and replays. Between `start_observation` and
+    `stop_observation`: everything that a `RegionRecord` holds.
+    """
+
+    def __init__(self, model: nn.Module, *, early_stop: bool = True, plant: Plant | None = None) -> None:
+        """Prepare to watch `model`.
+
+        Args:
+            model: Gives regions their names.
+            early_stop: False lets every replay run to its end.
+            plant: A fault to put into one replay of the first step.
+        """
+        self._model = model
+        self._early_stop = early_stop
+        self.planting = Planting(model, plant)
+        self.notes: RegionNotes | None = None
+        self.policies = PolicySeam(self)
+        self._names: dict[int, str] = {}
+        self._installed = contextlib.ExitStack()
+        self._active: list[tuple[Region, bool]] = []
+        self._regions: list[Region] = []
+        self._observed: tuple[RegionRecord, ...] = ()
+        self._replays = 0
+        self._home_made: frozenset[int] = frozenset()
+
+    # -- installing -----------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._names = {id(module): canonical(name) for name, module in self._model.named_modules()}
+        frame = torch_checkpoint._CheckpointFrame
+        caching = torch_checkpoint._CachingTorchDispatchMode
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_replaced("_CheckpointFrame", observed_frame(frame, self)))
+            stack.enter_context(_replaced("_CachingTorchDispatchMode", self.policies.recording(caching)))
+            stack.enter_context(self._watched_reentrant())
+            stack.enter_context(CallCounter(self._model, on_replay=self._module_replayed))
+            if not self._early_stop:
+                stack.enter_context(torch_checkpoint.set_checkpoint_early_stop(enable=False))
+            self._installed = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.notes = None
+        self._active.clear()
+        self._installed.close()
+
+    @contextlib.contextmanager
+    def _watched_reentrant(self) -> Any:
+        function = torch_checkpoint.CheckpointFunction
+        original = function.apply
+
+        def apply(run: Callable[..., Any], preserve: bool, *args: Any) -> Any:  # noqa: FBT001 - torch's signature
+            if tracing() or not torch.is_grad_enabled():
+                return original(run, preserve, *args)
+            region = self._describe(run, Implementation.REENTRANT)
+            region.preserve_rng_state = bool(preserve)
+            region.early_stop = region.determinism_check = False
+            return original(self._reentrant(region, run, args), preserve, *args)
+
+        function.apply = staticmethod(apply)  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            del function.apply  # uncovers the inherited class method
+
+    def _reentrant(
+        self, region: Region, run: Callable[..., Any], inputs: tuple[Any, ...]
+    ) -> Callable[..., Any]:
+        # `inputs` only live for the forward: torch keeps them itself
+        waiting = [inputs]
+
+        def forward_or_replay(*args: Any) -> Any:
+            if waiting:
+                self.enter(region, waiting.pop())
+                result = run(*args)
+                self.leave(region)
+                return result
+            depth = self.replay_began(region)
+            try:
+                with self.planting.other_numbers(region):
+                    return run(*args)
+            finally:
+                self.replay_ended(depth)
+
+        return forward_or_replay
+
+    # -- regions --------------------------------------------------------------------------------
+
+    def _describe(self, function: Callable[..., Any], implementation: Implementation) -> Region:
+        name, class_name = region_target(function, self._names)
+        return Region(name, class_name, implementation, counted=self._counts())
+
+    def _counts(self) -> bool:
+        """Say whether a region that begins now is one of the forward's own.
+
+        A replay enters nested regions again; those of a reentrant replay ran without gradients in
+        the forward, so that they are seen here for the first time.
+        """
+        replayed = [region for region, is_replay in self._active if is_replay]
+        return not replayed or all(r.implementation is not Implementation.NON_REENTRANT for r in replayed)
+
+    def new_frame(self, function: Callable[..., Any]) -> Region:
+        """Return a region for a non-reentrant frame that torch builds."""
+        return self._describe(function, Implementation.NON_REENTRANT)
+
+    def enter(self, region: Region, inputs: object) -> None:
+        """The forward of a region begins."""
+        parent = next((r for r, is_replay in reversed(self._active) if r.counted), None)
+        if region.counted:
+            region.index = len(self._regions)
+            region.parent = parent.index if parent else None
+            self._regions.append(region)
+        self._active.append((region, False))
+        if self.notes is not None and region.counted:
+            self.notes.entered(region, inputs, parent)
+
+    def leave(self, region: Region, storage: dict[Any, Any] | None = None) -> None:
+        """The forward of a region is over; `storage` is its policy's cache."""
+        region.completed = True
+        while self._active and self._active.pop()[0] is not region:
+            pass
+        if self.notes is not None and region.observed:
+            self.notes.completed(region, self.policies.tensors(storage))
+
+    def replay_began(self, region: Region, storage: dict[Any, Any] | None = None) -> int:
+        """A region is replayed; returns what `replay_ended` wants."""
+        region.replays += 1
+        self._replays += region.counted
+        task = graph_task()
+        region.tasks.add(-region.replays if task == NO_GRAPH_TASK else task)
+        if self.notes is not None and region.observed and region.decisions is not None:
+            self.notes.compare_saved(region, self.policies.stored(region.decisions, storage))
+        self._active.append((region, True))
+        return len(self._active) - 1
+
+    def replay_ended(self, depth: int) -> None:
+        """A replay is over; early stop leaves nested forwards open, which end here too."""
+        del self._active[depth:]
+
+    def _module_replayed(self, name: str, module: nn.Module) -> None:
+        """A module is called inside backward: outside every known replay, that is one made at home."""
+        if any(is_replay for _, is_replay in self._active) or id(module) in self._home_made:
+            return
+        self._home_made = frozenset(id(inner) for inner in module.modules() if inner is not module)
+        region = Region(name, type(module).__name__, Implementation.HOME_MADE, counted=True)
+        region.index = len(self._regions)
+        region.early_stop = region.preserve_rng_state = region.determinism_check = False
+        region.replays, region.completed = 1, True
+        region.observed = self.notes is not None
+        region.tasks.add(graph_task())
+        self._regions.append(region)
+        self._replays += 1
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        """Begin to count from zero."""
+        self._active.clear()
+        self._regions = []
+        self._replays = 0
+        self._home_made = frozenset()
+
+    def end_step(self) -> tuple[int, int]:
+        """Return regions entered and replays made since `begin_step`."""
+        self.planting.step_ended()
+        return len(self._regions), self._replays
+
+    def counts(self) -> tuple[int, int]:
+        """Return regions entered and replays made so far in this step."""
+        return len(self._regions), self._replays
+
+    def start_observation(self, notes: RegionNotes) -> None:
+        """From here on, gather everything about regions into `notes`."""
+        self.notes = notes
+
+    def before_backward(self, held: object = None) -> None:
+        """The forward is over; `held` are tensors that the caller keeps."""
+        self._home_made = frozenset()
+        if self.notes is not None:
+            self.notes.before_backward(self._regions, held)
+
+    def stop_observation(self) -> None:
+        """Stop gathering, and keep what was gathered."""
+        if self.notes is not None:
+            self._observed = tuple(region.record() for region in self._regions if region.observed)
+            self.notes = None
+
+    def regions(self) -> tuple[RegionRecord, ...]:
+        """Return the regions of the last observation, in order of forward."""
+        return self._observed
+
+    def operator_ran(self, call: OperatorCall) -> None:
+        """Take note of an operator of the observed step."""
+        if self.notes is not None:
+            self.notes.operator_ran(call, self._active)
+
+
+@contextlib.contextmanager
+def _replaced(name: str, value: object) -> Any:
+    """Replace a name that `torch.utils.checkpoint` looks up at each call."""
+    original = getattr(torch_checkpoint, name, None)
+    if original is None:
+        raise AcgateError(
+            f"torch {torch.__version__} has no torch.utils.checkpoint.{name}; acgate cannot observe it"
+        )
+    setattr(torch_checkpoint, name, value)
+    try:
+        yield
+    finally:
+        setattr(torch_checkpoint, name, original)

@@ -1,0 +1,52 @@
+"""What a checkpointed function is: which module it calls, and the cells of torch's own closure."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from acgate.errors import AcgateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import CellType
+
+
+def region_target(function: Callable[..., Any], names: Mapping[int, str]) -> tuple[str, str]:
+    """Return the name of a region and the class of its module, `function` where it has none.
+
+    A module may come as itself, as a bound method, or as `functools.partial(module.__call__)`.
+    """
+    inner: Any = function
+    while True:
+        if isinstance(inner, functools.partial):
+            inner = inner.func
+        elif not isinstance(inner, nn.Module) and isinstance(getattr(inner, "__self__", None), nn.Module):
+            inner = inner.__self__
+        elif isinstance(inner, torch._dynamo.OptimizedModule):
+            inner = inner._orig_mod
+        else:
+            break
+    if isinstance(inner, nn.Module):
+        return names.get(id(inner), type(inner).__qualname__), type(inner).__name__
+    return getattr(inner, "__qualname__", type(inner).__qualname__), "function"
+
+
+def cells_of(recompute: Callable[..., Any]) -> dict[str, CellType]:
+    """Return the variables that torch's `recompute_fn` closes over.
+
+    Raises:
+        AcgateError: It is not the closure that acgate knows.
+    """
+    code, closure = getattr(recompute, "__code__", None), getattr(recompute, "__closure__", None)
+    cells = dict(zip(code.co_freevars, closure, strict=True)) if code is not None and closure else {}
+    missing = {"fn", "kwargs", "preserve_rng_state", "recompute_context"} - cells.keys()
+    if missing:
+        raise AcgateError(
+            f"the observation seam does not see regions on torch {torch.__version__}:"
+            f" its recomputation no longer closes over {', '.join(sorted(missing))}"
+        )
+    return cells

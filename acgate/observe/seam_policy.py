@@ -1,0 +1,115 @@
+"""The seam of selective checkpointing: what a policy decides, and what torch keeps for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from acgate.observe.policy_identity import policy_identity, policy_name
+from acgate.observe.region import Decisions, SavedOutput
+from acgate.observe.seam_torch import tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from acgate.observe.seam import RegionMonitor
+
+
+class PolicySeam:
+    """Records the decisions of policies, and links them to the frames they decide for."""
+
+    def __init__(self, monitor: RegionMonitor) -> None:
+        self._monitor = monitor
+        self._waiting: dict[int, Decisions] = {}
+        self._latest: Decisions | None = None
+
+    def recording(self, base: type[Any]) -> type[Any]:
+        """Return a subclass of torch's caching mode whose policy is listened to."""
+        seam = self
+
+        class RecordingCachingMode(base):  # type: ignore[misc]
+            def __init__(
+                self, policy_fn: Callable[..., Any], storage: dict[Any, Any], *args: Any, **kw: Any
+            ) -> None:
+                super().__init__(seam.listen(policy_fn, storage), storage, *args, **kw)
+
+        return RecordingCachingMode
+
+    def listen(self, policy: Callable[..., Any], storage: dict[Any, Any]) -> Callable[..., Any]:
+        """Return a policy that decides as `policy` does and has its decisions noted."""
+        if tracing():
+            return policy
+        decisions = Decisions(policy_name(policy), policy_identity(policy))
+        self._waiting[id(storage)] = self._latest = decisions
+        monitor = self._monitor
+
+        def decide(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+            decision = policy(ctx, operator, *args, **kwargs)
+            if monitor.notes is not None and not tracing():
+                word = (
+                    ("PREFER_RECOMPUTE", "MUST_SAVE")[decision]
+                    if isinstance(decision, bool)
+                    else decision.name
+                )
+                monitor.notes.decided(decisions, operator, word, _output(ctx))
+            return decision
+
+        return decide
+
+    def take(self, storage: dict[Any, Any] | None) -> Decisions | None:
+        """Return the decisions that fill `storage`; without one, those of the latest policy.
+
+        A context function may wrap torch's contexts, so that their storage is out of reach; it is
+        called right before the frame is built, which makes the latest policy the frame's own.
+        """
+        latest, self._latest = self._latest, None
+        if storage is None:
+            if latest is not None:
+                self._waiting = {key: value for key, value in self._waiting.items() if value is not latest}
+            return latest
+        return self._waiting.pop(id(storage), None)
+
+    @staticmethod
+    def tensors(storage: dict[Any, Any] | None) -> Iterator[torch.Tensor]:
+        """Yield every tensor in a policy's cache."""
+        for entries in (storage or {}).values():
+            for entry in entries.values() if isinstance(entries, dict) else entries:
+                yield from _kept(entry)
+
+    @staticmethod
+    def stored(
+        decisions: Decisions, storage: dict[Any, Any] | None
+    ) -> Iterator[tuple[SavedOutput, tuple[torch.Tensor, ...]]]:
+        """Yield saved outputs with what the cache holds for them now; those fetched before are left out."""
+        for output in decisions.outputs:
+            entries = (storage or {}).get(output.operator)
+            # by call since torch 2.13, a queue of saved results before
+            entry = (
+                entries.get(output.call)
+                if isinstance(entries, dict)
+                else (entries[output.nth] if entries and output.nth < len(entries) else None)
+            )
+            tensors = tuple(_kept(entry))
+            if len(tensors) == len(output.hashes):
+                yield output, tensors
+
+
+def _output(ctx: Any) -> Any:
+    """Return the operator's result, which torch hands to policies since 2.13."""
+    return getattr(ctx, "op_output", None)
+
+
+def _kept(entry: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of one cache entry: wrappers in nested tuples, or a marker."""
+    match entry:
+        case tuple() | list():
+            for item in entry:
+                yield from _kept(item)
+        case dict():
+            for item in entry.values():
+                yield from _kept(item)
+        case _:
+            value = getattr(entry, "val", None)
+            if isinstance(value, torch.Tensor) and getattr(entry, "unpack_hook", None) is None:
+                yield value

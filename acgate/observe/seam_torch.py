@@ -1,0 +1,87 @@
+"""Small questions that torch answers only through private names."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch._guards import TracingContext
+from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NO_GRAPH_TASK = -1
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Run torch operators that nobody else sees: no modes, no autograd, no autocast.
+
+    Without this, hashing would enter the operator counters of a selective policy.
+    """
+    with (
+        _disable_current_modes(),
+        torch._C.DisableTorchFunction(),
+        torch._C._DisableAutocast(),  # type: ignore[no-untyped-call, attr-defined, unused-ignore]
+        torch.no_grad(),
+    ):
+        yield
+
+
+def graph_task() -> int:
+    """Return the number of the backward pass that runs in this thread, -1 outside of one."""
+    return int(torch._C._current_graph_task_id())
+
+
+def in_backward() -> bool:
+    """Say whether a backward pass runs in this thread."""
+    return graph_task() != NO_GRAPH_TASK
+
+
+def tracing() -> bool:
+    """Say whether AOTAutograd traces right now, when there are no values to look at."""
+    return TracingContext.try_get() is not None
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Say whether calls of this module run compiled code (`torch.compile` or `module.compile()`)."""
+    return isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
+
+
+def has_gradient_consumer(parameter: torch.Tensor) -> bool:
+    """Say whether a post-accumulate hook is set, as an optimizer inside backward sets it."""
+    return bool(parameter._post_accumulate_grad_hooks)
+
+
+def plain_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the plain dense tensors that hold the content of `tensor` in this process.
+
+    A DTensor gives its local part, a tensor subclass its inner tensors, a sparse tensor its
+    indices and values, a tensor that still waits for a collective its result.
+    """
+    if hasattr(tensor, "trigger_wait"):
+        return plain_parts(tensor.trigger_wait())
+    if type(tensor) not in (torch.Tensor, nn.Parameter) and hasattr(tensor, "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        return tuple(part for name in names for part in plain_parts(getattr(tensor, name)))
+    if tensor.layout is not torch.strided:
+        return _sparse_parts(tensor)
+    if tensor.is_quantized:
+        return (tensor.int_repr(),)
+    return (tensor.detach(),)
+
+
+def _sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    match tensor.layout:
+        case torch.sparse_coo:
+            together = tensor.coalesce()
+            return (together.values(), together.indices())
+        case torch.sparse_csr | torch.sparse_bsr:
+            return (tensor.values(), tensor.crow_indices(), tensor.col_indices())
+        case torch.sparse_csc | torch.sparse_bsc:
+            return (tensor.values(), tensor.ccol_indices(), tensor.row_indices())
+        case _:
+            return (tensor.to_dense(),)
