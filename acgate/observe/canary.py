@@ -15,7 +15,7 @@ from acgate.observe import rng
 from acgate.observe.ledger import Ledger
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
-from acgate.observe.seam import RegionMonitor
+from acgate.observe.seam import RegionMonitor, seams
 from acgate.plan.job import Plant
 from acgate.vocabulary import Implementation
 
@@ -33,11 +33,12 @@ class _Keep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         ctx.kept = x
-        return x * x
+        return x.square()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        return 2 * ctx.kept * gradients[0]
+        gradient: torch.Tensor = 2 * ctx.kept * gradients[0]
+        return gradient
 
 
 class _Bad(nn.Module):
@@ -51,7 +52,8 @@ class _Bad(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        return functional.dropout(_Keep.apply(self.linear(x)) * self.calls, 0.5)
+        kept: torch.Tensor = _Keep.apply(self.linear(x))  # type: ignore[no-untyped-call]
+        return functional.dropout(kept * self.calls, 0.5)
 
 
 class _InPlace(nn.Module):
@@ -88,6 +90,20 @@ def _save_nothing(*_: Any, **__: Any) -> CheckpointPolicy:
     return CheckpointPolicy.PREFER_RECOMPUTE
 
 
+@functools.cache
+def _proved(_: tuple[object, ...]) -> None:
+    canary()
+
+
+def ensure_seeing() -> None:
+    """Run the canary unless it proved these very seams before, in this process.
+
+    Raises:
+        AcgateError: A detector is blind, or one fires without reason.
+    """
+    _proved(seams())
+
+
 def canary() -> None:
     """See that regions are seen on this torch; leaves random and global state as it was.
 
@@ -102,7 +118,8 @@ def canary() -> None:
         rng.restore(state)
     if blind:
         raise AcgateError(
-            f"the observation seam does not see regions on torch {torch.__version__} as it should: {'; '.join(blind)}."
+            f"the observation seam does not see regions on torch {torch.__version__} as it should:"
+            f" {'; '.join(blind)}."
             " Nothing that this run says about recomputation could be believed;"
             " use a version of torch that acgate supports"
         )
@@ -114,7 +131,7 @@ def _look(model: nn.Module, forward: Callable[[torch.Tensor], torch.Tensor]) -> 
     with RegionMonitor(model) as monitor:
         monitor.begin_step()
         mode = OperatorMode(ledger, [*model.parameters(), *model.buffers()], monitor.operator_ran)
-        monitor.start_observation(RegionNotes(model, ledger, mode.base))
+        monitor.start_observation(RegionNotes(model, ledger, mode.base, collect=False))
         with mode:
             loss = forward(x).sum()
             monitor.before_backward(loss)

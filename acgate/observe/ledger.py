@@ -24,6 +24,8 @@ def inner_tensors(value: object) -> Iterator[torch.Tensor]:
         case dict():
             for item in value.values():
                 yield from inner_tensors(item)
+        case _:
+            return
 
 
 class Ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.evidence.records import Observation
-from acgate.observe.canary import canary
+from acgate.observe.canary import ensure_seeing
 from acgate.observe.ledger import Ledger
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
@@ -59,7 +59,7 @@ class Observer:
         Raises:
             AcgateError: The seam is blind on this torch.
         """
-        canary()
+        ensure_seeing()
         self._monitor.__enter__()
         return self
 
@@ -76,7 +76,7 @@ class Observer:
             self._ledger = Ledger()
             mode = OperatorMode(self._ledger, self._existing(), self._monitor.operator_ran)
             self._monitor.start_observation(RegionNotes(self._model, self._ledger, mode.base))
-            mode.__enter__()
+            mode.__enter__()  # type: ignore[no-untyped-call]
             self._mode = mode
 
     def before_backward(self, held: object = None) -> None:
@@ -120,7 +120,7 @@ class Observer:
         mode, self._mode = self._mode, None
         if mode is None:
             return
-        mode.__exit__(None, None, None)
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._monitor.stop_observation()
         self._observation = Observation(
             step=self._step,

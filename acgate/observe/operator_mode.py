@@ -40,7 +40,7 @@ class OperatorCall:
     backward: bool
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what runs, without changing a bit of it.
 
     Compiled code goes past it: what Inductor fused is neither seen nor counted.
@@ -58,7 +58,7 @@ class OperatorMode(TorchDispatchMode):
             known: Parameters, buffers and the like, which exist before the step.
             listener: Told of every call, with no mode active.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._ledger = ledger
         self._listener = listener
         self.base = ledger.enter_all(part for tensor in known for part in plain_parts(tensor))
@@ -86,25 +86,17 @@ class OperatorMode(TorchDispatchMode):
         before = _cpu_state() if known.may_draw else None
         result = func(*args, **kwargs)
         with quiet():
-            self._record(func, known, args, kwargs, result, before)
+            drew = before is not None and _drew(func, args, kwargs, result, before)
+            flops = known.flops(*args, **kwargs, out_val=result) if known.flops is not None else 0
+            self._record(known, (args, kwargs), result, flops=flops, drew=drew)
         return result
 
-    def _record(
-        self,
-        func: Any,
-        known: OperatorTraits,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-        before: torch.Tensor | None,
-    ) -> None:
+    def _record(self, known: OperatorTraits, inputs: Any, result: Any, *, flops: int, drew: bool) -> None:
         ledger = self._ledger
-        arguments = frozenset(ledger.serial(t) for t in _local((args, kwargs)))
+        arguments = frozenset(ledger.serial(t) for t in _local(inputs))
         results = list(_local(result))
         new = [ledger.is_new(t) for t in results]
         serials = [ledger.serial(t) for t in results]
-        drew = before is not None and _drew(func, args, kwargs, results, before)
-        flops = known.flops(*args, **kwargs, out_val=result) if known.flops is not None else 0
         backward = in_backward()
         self.random_drawn = self.random_drawn or drew
         if backward:
@@ -139,13 +131,11 @@ def _cpu_state() -> torch.Tensor:
         return torch.get_rng_state()
 
 
-def _drew(
-    func: Any, args: Any, kwargs: dict[str, Any], results: list[torch.Tensor], before: torch.Tensor
-) -> bool:
+def _drew(func: Any, args: Any, kwargs: dict[str, Any], result: Any, before: torch.Tensor) -> bool:
     """Say whether the call drew: by the generator's state on the CPU, by its arguments elsewhere."""
     if not is_random(func, args, kwargs):
         return False
     own_generator = kwargs.get("generator") is not None
-    if own_generator or any(t.device.type != "cpu" for t in results):
+    if own_generator or any(t.device.type != "cpu" for t in inner_tensors(result)):
         return True
     return not torch.equal(before, torch.get_rng_state())

@@ -84,13 +84,13 @@ def _flop_function(operator: Operator, name: str) -> Callable[..., int] | None:
 
 def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     """Count two products per head: scores, and their product with the values."""
-    return 2 * _pairs(query, key) * (query.shape[-1] + value.shape[-1])
+    return 2 * _pairs(query, key) * int(query.shape[-1] + value.shape[-1])
 
 
 def _attention_backward_flops(_grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     """Count five products per head: scores again, and the gradients of scores, query, key, value."""
-    return 2 * _pairs(query, key) * (3 * query.shape[-1] + 2 * value.shape[-1])
+    return 2 * _pairs(query, key) * int(3 * query.shape[-1] + 2 * value.shape[-1])
 
 
 def _pairs(query: Any, key: Any) -> int:
-    return math.prod(query.shape[:-1]) * int(key.shape[-2])
+    return int(math.prod(query.shape[:-1])) * int(key.shape[-2])

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from acgate.evidence.records import RegionRecord, ValueMismatch
-from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from acgate.observe.operator_traits import OperatorTraits
+    from acgate.vocabulary import Implementation
 
 
 @dataclass(slots=True)

@@ -27,8 +27,18 @@ CAST = "aten._to_copy.default"
 class RegionNotes:
     """Attributes operators and storages of one observed step to the regions they belong to."""
 
-    def __init__(self, model: nn.Module, ledger: Ledger, base: frozenset[int]) -> None:
-        """Begin; `base` are the storages that were there before (parameters, buffers, ...)."""
+    def __init__(
+        self, model: nn.Module, ledger: Ledger, base: frozenset[int], *, collect: bool = True
+    ) -> None:
+        """Begin an observation.
+
+        Args:
+            model: What its attributes hold is explained memory.
+            ledger: Knows which storage lives.
+            base: Storages that were there before (parameters, buffers, ...).
+            collect: Run the garbage collector before memory is called unexplained.
+        """
+        self._collect = collect
         self._model = model
         self._ledger = ledger
         self._base = base
@@ -183,7 +193,7 @@ class RegionNotes:
             for tensor in (*held_tensors(self._model), *tensors_inside(held)):
                 explained |= self.serials(tensor)
         left = self._unexplained(explained)
-        if left:
+        if left and self._collect:
             gc.collect()  # a cycle that only waits for the collector keeps nothing
             left = self._unexplained(explained)
         for serial in left:

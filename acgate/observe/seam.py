@@ -1,4 +1,4 @@
-"""Where torch's checkpointing is watched: every private seam of `torch.utils.checkpoint` is entered from here.
+"""Where checkpointing is watched: every private seam of `torch.utils.checkpoint` is entered from here.
 
 NOTE [ Seams ] The names that `torch.utils.checkpoint` looks up at each call are replaced by
 subclasses while a monitor is installed, so every region is seen whoever made it: the frame of a
@@ -24,7 +24,7 @@ from acgate.observe.region import Region
 from acgate.observe.seam_frame import observed_frame
 from acgate.observe.seam_names import region_target
 from acgate.observe.seam_policy import PolicySeam
-from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task, in_backward, tracing
+from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task, tracing
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class RegionMonitor:
     @contextlib.contextmanager
     def _watched_reentrant(self) -> Any:
         function = torch_checkpoint.CheckpointFunction
-        original = function.apply
+        original: Any = function.apply
 
         def apply(run: Callable[..., Any], preserve: bool, *args: Any) -> Any:  # noqa: FBT001 - torch's signature
             if tracing() or not torch.is_grad_enabled():
@@ -99,7 +99,7 @@ class RegionMonitor:
             region.early_stop = region.determinism_check = False
             return original(self._reentrant(region, run, args), preserve, *args)
 
-        function.apply = staticmethod(apply)  # type: ignore[method-assign, assignment]
+        function.apply = staticmethod(apply)  # type: ignore[method-assign]
         try:
             yield
         finally:
@@ -235,6 +235,16 @@ class RegionMonitor:
         """Take note of an operator of the observed step."""
         if self.notes is not None:
             self.notes.operator_ran(call, self._active)
+
+
+def seams() -> tuple[object, ...]:
+    """Return what stands at the replaced names now."""
+    return (
+        torch_checkpoint._CheckpointFrame,
+        torch_checkpoint._CachingTorchDispatchMode,
+        torch_checkpoint.CheckpointFunction,
+        torch_checkpoint.checkpoint,
+    )
 
 
 @contextlib.contextmanager

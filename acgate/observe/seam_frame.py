@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils import checkpoint as torch_checkpoint
 
 from acgate.observe.seam_names import cells_of
@@ -12,6 +11,8 @@ from acgate.observe.seam_torch import quiet, tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import torch
 
     from acgate.observe.region import Region
     from acgate.observe.seam import RegionMonitor
@@ -32,6 +33,7 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
             self._done = False
             self._kwargs: Any = None
             self._storage: dict[Any, Any] | None = None
+            self.metadata_fn: Any
             super().__init__(recompute_fn, early_stop, *args, **kwargs)
             if tracing():
                 return

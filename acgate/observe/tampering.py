@@ -14,7 +14,7 @@ _RESTS_ON: tuple[tuple[object, str, str], ...] = (
         "equal", "allclose", "isclose", "eq",
         "sum", "dot", "mul", "add", "sub", "isfinite", "aminmax", "stack",
         "bitwise_xor", "bitwise_and", "bitwise_right_shift", "view_as_real", "is_grad_enabled",
-        "manual_seed", "get_rng_state", "set_rng_state", "use_deterministic_algorithms",
+        "get_rng_state", "set_rng_state", "use_deterministic_algorithms",
     )),
     *((torch.Tensor, "torch.Tensor", name) for name in (
         "backward", "register_hook", "equal", "allclose", "sum", "view", "reshape", "contiguous",
