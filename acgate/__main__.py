@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.errors import ExitCode
@@ -21,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Arguments without the program's name; None takes those of the process.
     """
+    _fill_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -30,6 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         signal.signal(signal.SIGTERM, previous)
     return int(_flushed(code))
+
+
+def _fill_closed_streams() -> None:
+    """Put the null device where a standard stream is closed (`2>&-`); Python leaves None there."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
 
 
 def _translated(arguments: list[str]) -> ExitCode:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from acgate.errors import NothingToDoError, UsageError
-from acgate.spec.explain import did_you_mean
+from acgate.spec.explain import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,4 +37,6 @@ def _hint(glob: str, identifiers: Sequence[str]) -> str:
     of_track = [name for name in identifiers if fnmatchcase(glob, f"{name}.*")]
     if of_track:
         return f'; it selects cells, so write "{of_track[-1]}" and choose tracks with --tracks'
-    return did_you_mean(glob, identifiers)
+    parts = {part for name in identifiers for part in name.split("-")}
+    near = nearest(glob.strip("*?-"), parts) if nearest(glob, identifiers) is None else None
+    return did_you_mean(glob, identifiers) if near is None else f'; did you mean "*{near}*"?'

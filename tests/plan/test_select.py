@@ -28,6 +28,7 @@ def test_globs_select_cells(globs: tuple[str, ...], selected: tuple[str, ...]) -
     ("glob", "hint"),
     [
         ("single-flaot32", 'did you mean "single-float32"?'),
+        ("*flaot32", 'did you mean "*float32*"?'),
         ("ddp*", "known: single-bfloat16"),
         ("single-float32.block", "choose tracks with --tracks"),
     ],
