@@ -41,13 +41,19 @@ def modules_by_name(model: nn.Module) -> dict[str, nn.Module]:
     return result
 
 
-def find_blocks(model: nn.Module, globs: Sequence[str] | None) -> Blocks:
+def find_blocks(model: nn.Module, globs: Sequence[str] | None, *, required: bool = True) -> Blocks:
     """Find the blocks: by the target's globs, by what the model library says, or by structure.
 
     Without globs these are the modules of the classes in `_no_split_modules` (Hugging Face), else
     the children of the largest `ModuleList`, or `Sequential` or `ModuleDict` of one class, of which
     at least two are of one class. Lists of the same classes count together, as those of an encoder
     and a decoder do.
+
+    Args:
+        model: The model, with or without wrappers.
+        globs: The target's `blocks`, or None to find them.
+        required: False where AC needs no blocks from here, because the target or its library
+            applies it: where none are found, the result is then empty.
 
     Raises:
         TargetError: A glob matches nothing, blocks lie within each other, or none are found.
@@ -71,6 +77,8 @@ def find_blocks(model: nn.Module, globs: Sequence[str] | None) -> Blocks:
     if names:
         holders = dict.fromkeys(name.rpartition(".")[0] or "the model" for name in names)
         return _blocks(names, modules, f"children of {', '.join(holders)}")
+    if not required:
+        return Blocks((), "none found", "")
     children = ", ".join(name for name in modules if "." not in name) or "no submodules"
     raise TargetError(
         f"no blocks found in {type(model).__name__} ({children}): it has no ModuleList with two children of"

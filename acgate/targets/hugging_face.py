@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import importlib.util
 import json
 import os
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,8 @@ def load_directory(directory: Path, source: str, seed: int) -> Target:
 
     Weights come from `model.safetensors` (or its shards) where there are any, else they are drawn
     under the seed. The model is built in float32 and in training mode, because Hugging Face
-    checkpoints in training mode only. Nothing is downloaded and no code of the directory runs.
+    checkpoints in training mode only; one without a switch of its own leaves AC to acgate. Nothing
+    is downloaded and no code of the directory runs.
 
     Raises:
         TargetError: transformers is missing, or the configuration cannot be used.
@@ -70,7 +71,7 @@ def load_directory(directory: Path, source: str, seed: int) -> Target:
         seed=seed,
         model_factory=partial(_build, model_class, config, directory),
         batch_source=partial(input_stream, config, task, seed),
-        switch_ac=switch_ac,
+        switch_ac=switch_ac if getattr(model_class, "supports_gradient_checkpointing", False) else None,
     )
 
 
@@ -162,13 +163,20 @@ def _import_transformers(source: str) -> ModuleType:
             f"{source} is a Hugging Face directory, and transformers is not installed:"
             " pip install 'acgate[hf]'"
         )
-    if "huggingface_hub" in sys.modules:
-        return importlib.import_module("transformers")
-    # Read once, when huggingface_hub is imported; the user's own setting is put back.
+    try:
+        with _offline():
+            return importlib.import_module("transformers")
+    except ImportError as error:
+        raise TargetError(f"{source}: the installed transformers cannot be imported: {error}") from error
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """Keep huggingface_hub offline: it reads this setting once, when it is imported."""
     earlier = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        return importlib.import_module("transformers")
+        yield
     finally:
         if earlier is None:
             del os.environ["HF_HUB_OFFLINE"]

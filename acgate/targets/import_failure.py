@@ -11,7 +11,7 @@ from acgate.errors import TargetError
 if TYPE_CHECKING:
     from types import TracebackType
 
-_OWN = str(Path(__file__).resolve().parents[1])
+_ACGATE = Path(__file__).resolve().parents[1]
 
 
 def import_failure(source: str, error: Exception) -> TargetError:
@@ -41,7 +41,11 @@ def _cut(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_theirs(filename: str) -> bool:
-    return not filename.startswith(("<frozen importlib", _OWN)) or "_data" in filename
+    if filename.startswith("<frozen importlib"):
+        return False
+    path = Path(filename)
+    # An installed acgate holds the built-in target among its data.
+    return not path.is_relative_to(_ACGATE) or path.is_relative_to(_ACGATE / "_data")
 
 
 def _first_line(error: Exception) -> str:
