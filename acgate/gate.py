@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import acgate
 from acgate import events
 from acgate.errors import DeadlineError, IncompleteError, UsageError, WorkerDiedError
-from acgate.evidence.records import Survey, TrackEvidence
 from acgate.evidence.run_directory import RunDirectory
-from acgate.judge.decide import judge_cell
+from acgate.judge.decide import decide, judge_cell
 from acgate.judge.needs import needs
 from acgate.plan.follow_up import jobs_for
 from acgate.plan.job import SurveyJob, TrackJob
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from acgate.events import Event, Listener
+    from acgate.evidence.records import Survey, TrackEvidence
     from acgate.judge.verdict import CellVerdict, Verdict
     from acgate.plan.cell import Cell
     from acgate.run.interface import Executor
@@ -80,8 +81,8 @@ def judge(run_dir: Path, *, tolerances: Path | None) -> Verdict:
     cells = []
     for cell in plan.cells:
         evidence, problems = directory.cell(cell)
-        cells.append(_judge_cell(spec, limits, found, cell, evidence, problems))
-    return _decide(spec, found, plan, cells)
+        cells.append(judge_cell(spec, limits[cell.precision], found, cell, evidence, problems, _today()))
+    return _decide(found, plan, cells)
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ class _Session:
             verdict = self._cell(cell, found, limits[cell.precision], first[cell])
             self.emit(events.CellJudged(cell=cell.identifier, outcome=verdict.outcome))
             cells.append(verdict)
-        return _decide(self.spec, found, plan, cells)
+        return _decide(found, plan, cells)
 
     def survey(self) -> Survey:
         if not self.directory.has_survey():
@@ -207,6 +208,11 @@ def _usable(reference: TrackEvidence | None) -> bool:
 def _limits(directory: str | None, plan: Plan) -> dict[str, Tolerances]:
     where = Path(directory) if directory else data_directory("tolerances")
     return {cell.precision: load_tolerances(where, cell.precision) for cell in plan.cells}
+
+
+def _decide(found: Survey, plan: Plan, cells: Sequence[CellVerdict]) -> Verdict:
+    versions = {"acgate": acgate.__version__, "torch": found.torch, "device": found.device}
+    return decide(cells, target=found.label, source=found.source, versions=versions, dropped=plan.dropped)
 
 
 def _today() -> date:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.checkpointing import apply_policy, selective_context_fn
+from acgate.checkpointing import (
+    Applied,
+    ContextFn,
+    apply_policy,
+    covered_blocks,
+    prove_chain,
+    selective_context_fn,
+)
 from acgate.errors import PolicyError, TargetError
+from acgate.run.precision import convert_batch
 from acgate.targets.blocks import find_blocks
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from acgate.checkpointing import Chain
     from acgate.spec.models import GateSpec
     from acgate.targets.protocol import Target
 
@@ -40,12 +49,39 @@ def apply_track(model: nn.Module, track: str, target: Target, spec: GateSpec) ->
             target.switch_ac(model, _context_fn(track, spec))
             return model
         case "acgate":
-            blocks = find_blocks(model, target.blocks)
-            apply_policy(model, track, spec.policy, blocks.names)
+            apply_by_policy(model, track, target, spec)
             return model
 
 
-def _context_fn(track: str, spec: GateSpec) -> object:
+def apply_by_policy(model: nn.Module, track: str, target: Target, spec: GateSpec) -> Applied:
+    """Apply a track as `policy.toml` says; regions of several blocks need the proof of a chain.
+
+    Raises:
+        PolicyError: The policy does not fit the model.
+    """
+    blocks = find_blocks(model, target.blocks).names
+    chain = _chain(track, blocks, target, spec)
+    return apply_policy(model, track, spec.policy, blocks, chain=chain)
+
+
+def _chain(track: str, blocks: tuple[str, ...], target: Target, spec: GateSpec) -> Chain | None:
+    """Prove that the covered blocks follow one another, on a model of its own that is thrown away."""
+    coverage = spec.policy.selective if track == "selective" else spec.policy.block
+    if coverage.region_size == 1:
+        return None
+    model = target.build_model().to(spec.device)
+    batch = convert_batch(target.batches(spec.bucket, 1)[0], "float32", spec.device)
+    covered = covered_blocks(coverage, blocks, tuple(name for name, _ in model.named_modules()))
+    return prove_chain(model, _runs(blocks, covered), lambda: target.loss(model, batch))
+
+
+def _runs(blocks: tuple[str, ...], covered: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the span of blocks from the first covered one to the last: a chain has no holes."""
+    first, last = blocks.index(covered[0]), blocks.index(covered[-1])
+    return blocks[first : last + 1]
+
+
+def _context_fn(track: str, spec: GateSpec) -> ContextFn | None:
     match track:
         case "block":
             return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from acgate.plan.job import SurveyJob, TrackJob
+if TYPE_CHECKING:
+    from acgate.plan.job import SurveyJob, TrackJob
 
 Progress = Callable[[str, int | None], None]
 """Called by a worker with the phase it enters (`import`, `build`, `step`, ...) and the step."""

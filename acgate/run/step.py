@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from acgate.errors import TargetError
 from acgate.evidence.names import canonical_map
 from acgate.evidence.records import MicroRecord, Seconds, StepRecord, TensorRecord
 from acgate.observe import module_state, rng
@@ -82,7 +81,7 @@ class Stepper:
         for micro in range(self.micro_steps):
             batch = self._batch(step * self.micro_steps + micro)
             loss = self._forward(batch, micro)
-            self.observer.before_backward()
+            self.observer.before_backward(loss)
             self._backward(loss / self.micro_steps)
             self.observer.end_micro()
             records.append(self._record_micro(step, micro, loss, batch))
@@ -97,7 +96,7 @@ class Stepper:
         second = self._batch(min(1, len(self.batches) - 1))
         loss = self._forward(first, 0)
         loss = loss + self._forward(second, 0)
-        self.observer.before_backward()
+        self.observer.before_backward(loss)
         self._backward(loss / 2)
         self.observer.end_micro()
         record = self._record_micro(step, 0, loss, {"first": first, "second": second})
@@ -121,11 +120,7 @@ class Stepper:
     def _forward(self, batch: object, micro: int) -> torch.Tensor:
         self.position.phase, self.position.micro = "forward", micro
         with self.clock.measure("forward"), forward_context(self.cell.precision, self.device):
-            loss = self.target.loss(self.model, batch)
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
-            raise TargetError(f"loss must return a tensor with one element, but returned {got}")
-        return loss
+            return self.target.loss(self.model, batch)
 
     def _backward(self, loss: torch.Tensor) -> None:
         self.position.phase = "backward"

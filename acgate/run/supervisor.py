@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from acgate import errors
 from acgate.errors import AcgateError, DeadlineError, ExitCode, WorkerDiedError
-from acgate.run.deadlines import Overdue, PhaseWatch, place
+from acgate.run.deadlines import START, Overdue, PhaseWatch, place
 from acgate.run.queue import SUPERVISOR_POLL, JobOrder, JobOutcome, describe, new_folder, put, take
 from acgate.run.stacks import target_frames
 from acgate.run.worker_process import MODULE, WorkerProcess
@@ -103,6 +103,7 @@ class Supervisor:
         )
         put(worker.folder.order(order.number), order)
         watch = PhaseWatch(self._deadlines, time.monotonic())
+        progress(START, None)
         entered: float | None = None
         while True:
             ended = worker.ended  # looked at before the end mark, which may be the last thing it wrote
@@ -113,7 +114,8 @@ class Supervisor:
             if phase is not None and phase.ticket == order.ticket and phase.since != entered:
                 entered = phase.since
                 watch.enter(phase.phase, phase.step, time.monotonic())
-                progress(phase.phase, phase.step)
+                if phase.phase != START:  # that was told above, before any process was there
+                    progress(phase.phase, phase.step)
             if ended:
                 raise WorkerDiedError(
                     f"{worker.obituary()} in {watch.where} of {describe(job)}, before its end mark;"

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from acgate.checkpointing import apply_policy, lint_policy
+from acgate.checkpointing import lint_policy
 from acgate.errors import AcgateError, IncompleteError, TargetError
 from acgate.evidence.names import canonical
 from acgate.evidence.records import Fact, Survey
 from acgate.observe import rng
+from acgate.run.apply import apply_by_policy
 from acgate.run.determinism import controlled, seed_everything
 from acgate.run.track import tied_groups
 from acgate.targets.blocks import find_blocks, key_layers
@@ -58,7 +59,7 @@ def _build(target: Target, spec: GateSpec) -> nn.Module:
 
 def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> Survey:
     micro_steps = spec.micro_steps if "accumulate" in target.schedules else _SCHEDULES_WITHOUT_ACCUMULATION
-    blocks = find_blocks(model, target.blocks)
+    blocks = find_blocks(model, target.blocks, required=target.applies_ac == "acgate")
     wanted = spec.steps * micro_steps
     batches = _of_target("batches", lambda: target.batches(spec.bucket, wanted))
     parameters = {canonical(name): p for name, p in model.named_parameters()}
@@ -72,7 +73,7 @@ def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> S
         source=target.source,
         blocks=blocks.names,
         blocks_source=blocks.source,
-        key_layers=key_layers(model, blocks, (*target.key_layers, *spec.key_layers)),
+        key_layers=key_layers(model, blocks.names, _marked(target, spec)),
         trainable=trainable,
         frozen=tuple(name for name, p in parameters.items() if not p.requires_grad),
         buffers=tuple(canonical(name) for name, _ in model.named_buffers()),
@@ -89,14 +90,18 @@ def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> S
     )
 
 
+def _marked(target: Target, spec: GateSpec) -> tuple[str, ...] | None:
+    """Return the key layers that the target or the configuration names; None where neither does."""
+    marked = (*(target.key_layers or ()), *spec.key_layers)
+    return marked or None
+
+
 def _regions(target: Target, spec: GateSpec) -> dict[str, tuple[str, ...]]:
     """Apply the policy of each AC track to a model of its own, so that a misfit shows now."""
     regions = {}
     for track in spec.tracks:
         if track != "none":
-            model = _build(target, spec)
-            blocks = find_blocks(model, target.blocks)
-            regions[track] = apply_policy(model, track, spec.policy, blocks.names).regions
+            regions[track] = apply_by_policy(_build(target, spec), track, target, spec).regions
     return regions
 
 

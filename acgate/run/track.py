@@ -160,7 +160,9 @@ def _run(job: TrackJob, paths: RunPaths, trail: _Trail, position: Position, prog
         memory.reset_peak(spec.device)
         hooks = stack.enter_context(GradientHooks(model, keep=job.details is not None))
         calls = stack.enter_context(CallCounter(model))
-        trail.observer = stack.enter_context(Observer(model, early_stop=job.early_stop, plant=job.plant))
+        trail.observer = stack.enter_context(
+            Observer(model, early_stop=job.early_stop, plant=job.plant, optimizer=optimizer)
+        )
         trail.meter = Meter(job.details, _spill_path(job, paths))
         trail.structure = _structure(model)
         seed_everything(topology.seed(spec.seed + 2))
