@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import itertools
+from typing import TYPE_CHECKING, Literal
 
-from acgate.plan.job import Plant, TensorKey
-from acgate.spec.models import Frozen
+from acgate.plan.job import Details, Plant, TensorKey, TrackJob
+from acgate.plan.matrix import AUDIT, REFERENCE, Surveyed
+from acgate.spec.models import Frozen, GateSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from acgate.plan.cell import Cell
+
+DETAILS = "details"
+REPEAT = "repeat"
+CONFIRM = "confirm"
+PLANTED = "planted"
 
 
 class Need(Frozen):
@@ -15,8 +27,10 @@ class Need(Frozen):
         kind: `details`: numbers for tensors whose hashes differ; `repeats`: the noise floor;
             `confirm`: further runs of a track outside the floor; `planted`: proof that this cell sees.
         run: Name of the run that this is about (`block`, `selective.no-early-stop`, `block.planted-scale`).
-        keys: Tensors whose numbers are needed.
-        plant: The fault to plant, for `planted`.
+        keys: Tensors whose numbers are needed; none for a plain repeat.
+        plant: The fault to plant, for `planted`; for `details` of such a run, the same again.
+        reference: Run whose spilled tensors are the reference; None means the spill that is asked
+            for in the same batch.
         count: How many runs.
         why: A sentence for people.
     """
@@ -25,5 +39,122 @@ class Need(Frozen):
     run: str
     keys: tuple[TensorKey, ...] = ()
     plant: Plant | None = None
+    reference: str | None = None
     count: int = 1
     why: str
+
+    @property
+    def is_spill(self) -> bool:
+        """True where the reference itself is asked to write its tensors down."""
+        return self.kind == "details" and self.run == REFERENCE
+
+
+def audit_name(track: str) -> str:
+    """Return the name of the run of a track with torch's early stop off."""
+    return f"{track}.{AUDIT}"
+
+
+def planted_name(track: str, kind: str) -> str:
+    """Return the name of the run of a track with a planted fault."""
+    return f"{track}.{PLANTED}-{kind}"
+
+
+def runs_like(names: Collection[str], run: str, suffix: str) -> tuple[str, ...]:
+    """Return the names of the follow-ups of one run, such as `block.details`, `block.details-2`."""
+    stem = f"{run}.{suffix}"
+    found = [name for name in names if name == stem or name.removeprefix(f"{stem}-").isdecimal()]
+    return tuple(sorted(found, key=lambda name: (len(name), name)))
+
+
+def track_of(run: str, tracks: Collection[str]) -> str:
+    """Return the track that a run's name starts with.
+
+    Raises:
+        ValueError: No track of the specification is meant.
+    """
+    fitting = [track for track in tracks if run == track or run.startswith(f"{track}.")]
+    if not fitting:
+        raise ValueError(f"the run {run!r} belongs to no track; known are {', '.join(tracks)}")
+    return max(fitting, key=len)
+
+
+def jobs_for(  # noqa: PLR0917 - the gate hands over what it has, in the order of its making
+    needs: Sequence[Need],
+    spec: GateSpec,
+    cell: Cell,
+    survey: Surveyed,
+    evidence: Collection[str],
+    problems: Collection[str],
+) -> tuple[TrackJob, ...]:
+    """Turn needs into jobs, the spill of the reference before those that are compared with it.
+
+    Args:
+        needs: What the judge asked for, all at once.
+        spec: What was asked.
+        cell: The cell that is judged.
+        survey: For the number of micro-steps.
+        evidence: Names of the runs that left evidence (a mapping by name will do).
+        problems: Names of the runs that could not be done; their names are not used again.
+
+    Raises:
+        ValueError: A candidate is to be measured, and there is nothing to measure it against.
+    """
+    taken = {*evidence, *problems}
+    spilled: str | None = None
+    jobs: list[TrackJob] = []
+    for need in sorted(needs, key=lambda need: not need.is_spill):
+        for name in itertools.islice(_names(need, taken), need.count):
+            taken.add(name)
+            jobs.append(_job(need, name, spec, cell=cell, survey=survey, reference=need.reference or spilled))
+        if need.is_spill:
+            spilled = jobs[-1].name
+    return tuple(jobs)
+
+
+def _names(need: Need, taken: Collection[str]) -> Iterator[str]:
+    """Yield names that are free."""
+    match need.kind:
+        case "planted":
+            candidates: Iterator[str] = iter((need.run,))
+        case "details":
+            stem = f"{need.run}.{DETAILS}"
+            candidates = itertools.chain((stem,), (f"{stem}-{n}" for n in itertools.count(2)))
+        case "repeats":
+            candidates = (f"{need.run}.{REPEAT}-{n}" for n in itertools.count(1))
+        case "confirm":
+            candidates = (f"{need.run}.{CONFIRM}-{n}" for n in itertools.count(1))
+    return (name for name in candidates if name not in taken)
+
+
+def _job(
+    need: Need, name: str, spec: GateSpec, *, cell: Cell, survey: Surveyed, reference: str | None
+) -> TrackJob:
+    track = track_of(need.run, spec.tracks)
+    rest = need.run.removeprefix(track)
+    audit = f".{AUDIT}" in rest
+    one_step = audit or need.plant is not None
+    # The step with two forwards comes after all others and starts from where they end.
+    last = max((key.step for key in need.keys), default=spec.steps)
+    whole = last >= spec.steps and not one_step
+    return TrackJob(
+        spec=spec,
+        cell=cell,
+        name=name,
+        track=track,
+        steps=1 if one_step else min(last + 1, spec.steps),
+        micro_steps=survey.micro_steps,
+        two_forwards=whole,
+        early_stop=not audit,
+        plant=need.plant,
+        details=_details(need, reference),
+    )
+
+
+def _details(need: Need, reference: str | None) -> Details | None:
+    if need.is_spill:
+        return Details(keys=need.keys, spill=True)
+    if not need.keys:
+        return None
+    if reference is None:
+        raise ValueError(f"{need.run} is to be measured, but no run of the reference was spilled")
+    return Details(keys=need.keys, reference=reference)

@@ -112,7 +112,7 @@ def load_tolerances(directory: Path, precision: str) -> Tolerances:
     except FileNotFoundError:
         raise ToleranceError(
             f"{path}: there is no tolerance file for {precision}, and no other dtype's limits are used"
-            f" instead; write {dtype}.toml there (copy a neighbour and state your reasons), or drop {precision}"
+            f" instead; write {dtype}.toml (copy a neighbour and state your reasons), or drop {precision}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ToleranceError(f"{path}: the tolerance file cannot be read: {error}") from error

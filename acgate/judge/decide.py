@@ -1,0 +1,191 @@
+"""The decision: cases of a cell, outcome of a cell, exit code of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.errors import ExitCode, strongest
+from acgate.evidence.records import Seconds
+from acgate.judge import run_wording, wording
+from acgate.judge.allowances import unused_entries, unused_everywhere
+from acgate.judge.cases import Judged, comparing_cases, structure_case
+from acgate.judge.context import make_context
+from acgate.judge.extra_cases import engagement_case, extra_cases, planted_cases, resources_case, wiring_case
+from acgate.judge.inputs import CellInputs
+from acgate.judge.noise import measure_noise
+from acgate.judge.outcomes import worst
+from acgate.judge.reference import trouble_with_reference
+from acgate.judge.structure import comparable
+from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
+from acgate.vocabulary import Check, Outcome, Schedule
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+    from acgate.evidence.records import Survey, TrackEvidence
+    from acgate.judge.noise import Noise
+    from acgate.plan.cell import Cell
+    from acgate.spec.models import GateSpec
+    from acgate.spec.tolerances import Tolerances
+
+TrackCases = dict[str, list[Judged]]
+
+
+def judge_cell(  # noqa: PLR0917 - the same seven as `needs`, in the same order
+    spec: GateSpec,
+    tolerances: Tolerances,
+    survey: Survey,
+    cell: Cell,
+    runs: Mapping[str, TrackEvidence],
+    problems: Mapping[str, str],
+    today: dt.date,
+) -> CellVerdict:
+    """Judge one cell from the evidence that is there; what is missing could not be checked.
+
+    Args:
+        spec: What was asked.
+        tolerances: Limits for the cell's precision.
+        survey: What only the model knows; expected counts come from it.
+        cell: Which cell.
+        runs: Evidence by run name.
+        problems: Why runs could not be done, by run name.
+        today: Decides whether an allowance has expired.
+    """
+    inputs = CellInputs(spec, tolerances, survey, cell, runs, problems, today)
+    reference = inputs.reference
+    trouble = trouble_with_reference(inputs)
+    if reference is None or trouble is not None:
+        assert trouble is not None
+        headline, text = run_wording.reference_trouble(inputs, trouble)
+        return _cell_without_reference(inputs, headline, text)
+    noise = measure_noise(inputs, reference)
+    cases = {track: _judge_track(inputs, reference, track, noise) for track in inputs.tracks}
+    cases[inputs.tracks[0]] += planted_cases(inputs, noise)
+    return _cell_verdict(inputs, reference, noise, cases)
+
+
+def decide(
+    cells: Sequence[CellVerdict],
+    *,
+    target: str,
+    source: str,
+    versions: Mapping[str, str] | None = None,
+    dropped: Mapping[str, str] | None = None,
+    codes: Sequence[ExitCode] = (),
+) -> Verdict:
+    """Decide the run: it passes only if every cell passed and something was compared.
+
+    Args:
+        cells: Verdicts of all cells of the plan.
+        target: Label of the target, for reports.
+        source: Where the target comes from.
+        versions: Versions of what matters, by name.
+        dropped: Cells that were not run, with the reason.
+        codes: Further exit codes of this run, such as an interruption.
+    """
+    outcome = worst(cell.outcome for cell in cells)
+    found = [*codes]
+    if any(cell.outcome is Outcome.FAIL for cell in cells):
+        found.append(ExitCode.FAIL)
+    # Whatever is neither a pass nor a failure was not checked, whatever it is called.
+    if any(cell.outcome not in {Outcome.PASS, Outcome.WARN, Outcome.FAIL} for cell in cells):
+        found.append(ExitCode.INCOMPLETE)
+    if not sum(cell.compared for cell in cells):
+        found.append(ExitCode.NOTHING)
+    exit_code = strongest(found)
+    if exit_code is not ExitCode.PASS and outcome in {Outcome.PASS, Outcome.WARN, Outcome.SKIPPED}:
+        outcome = Outcome.ERROR
+    cells = unused_everywhere(cells)
+    return Verdict(
+        target=target,
+        source=source,
+        outcome=outcome,
+        exit_code=exit_code,
+        headline=wording.verdict(cells, outcome, exit_code),
+        cells=tuple(cells),
+        versions=dict(versions or {}),
+        dropped=dict(dropped or {}),
+    )
+
+
+def _judge_track(inputs: CellInputs, reference: TrackEvidence, track: str, noise: Noise) -> list[Judged]:
+    if track in inputs.problems or track not in inputs.runs:
+        headline, text = run_wording.run_missing(track, inputs.problems.get(track))
+        return [_unchecked(headline, text)]
+    context = make_context(inputs, reference, inputs.runs[track], noise)
+    if context.complete and not comparable(reference, context.candidate):
+        # Two runs that began differently say nothing about each other.
+        rest = (engagement_case(context), wiring_case(context), resources_case(context))
+        return [structure_case(context), *map(Judged, rest)]
+    return [*comparing_cases(context), *extra_cases(context)]
+
+
+def _unchecked(headline: str, text: str) -> Judged:
+    return Judged(Case(check=Check.STRUCTURE, outcome=Outcome.ERROR, headline=headline, text=text))
+
+
+def _cell_without_reference(inputs: CellInputs, headline: str, text: str) -> CellVerdict:
+    case = _unchecked(headline, text).case
+    tracks = (TrackVerdict(track=track, outcome=Outcome.ERROR, cases=(case,)) for track in inputs.tracks)
+    reference = inputs.reference
+    return CellVerdict(
+        cell=inputs.cell.identifier,
+        outcome=Outcome.ERROR,
+        tracks=tuple(tracks),
+        facts=inputs.survey.facts,
+        raised=reference.raised if reference else None,
+    )
+
+
+def _cell_verdict(
+    inputs: CellInputs, reference: TrackEvidence, noise: Noise, cases: TrackCases
+) -> CellVerdict:
+    expected = sum(judged.expected for found in cases.values() for judged in found)
+    compared = sum(judged.case.compared for found in cases.values() for judged in found)
+    tracks = tuple(_track_verdict(inputs, track, found) for track, found in cases.items())
+    outcome = worst(track.outcome for track in tracks)
+    if outcome is not Outcome.FAIL and (expected != compared or not compared):
+        outcome = Outcome.ERROR
+    findings = [f for track in tracks for case in track.cases for f in case.findings]
+    seen = reference.observation
+    return CellVerdict(
+        cell=inputs.cell.identifier,
+        outcome=outcome,
+        tracks=tracks,
+        reference_seconds=step_seconds(reference),
+        reference_peak_bytes=seen.peak_bytes if seen else None,
+        reference_held_bytes=seen.held_bytes if seen else None,
+        expected=expected,
+        compared=compared,
+        repeatable=noise.repeatable,
+        facts=(*inputs.survey.facts, *unused_entries(inputs.spec.allow, findings)),
+    )
+
+
+def _track_verdict(inputs: CellInputs, track: str, found: Sequence[Judged]) -> TrackVerdict:
+    run = inputs.run(track)
+    seen = run.observation if run else None
+    return TrackVerdict(
+        track=track,
+        outcome=worst(judged.case.outcome for judged in found),
+        cases=tuple(judged.case for judged in found),
+        seconds=step_seconds(run) if run else Seconds(),
+        peak_bytes=seen.peak_bytes if seen else None,
+        held_bytes=seen.held_bytes if seen else None,
+        worker_seconds=run.worker_seconds if run else 0.0,
+    )
+
+
+def step_seconds(run: TrackEvidence) -> Seconds:
+    """Return the mean time of an ordinary step by phase; the first one warms up and is left out."""
+    steps = [step.seconds for step in run.steps if step.schedule is Schedule.ACCUMULATE]
+    steps = steps[1:] or steps
+    if not steps:
+        return Seconds()
+    return Seconds(
+        forward=sum(one.forward for one in steps) / len(steps),
+        backward=sum(one.backward for one in steps) / len(steps),
+        optimizer=sum(one.optimizer for one in steps) / len(steps),
+        observe=sum(one.observe for one in steps) / len(steps),
+    )

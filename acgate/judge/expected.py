@@ -1,0 +1,43 @@
+"""How many tensors a case must compare, from the survey and not from what happened to be there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.judge.compare import PER_STEP, tensors_of
+from acgate.plan.job import TensorKey
+from acgate.vocabulary import Quantity, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from acgate.evidence.records import Survey, TrackEvidence
+    from acgate.judge.inputs import CellInputs
+
+
+def expected_keys(inputs: CellInputs, reference: TrackEvidence, steps: int) -> set[TensorKey]:
+    """Return the tensors that a run of so many steps must be compared in.
+
+    The survey says which parameters, buffers, steps and micro-steps there must be; what the
+    reference recorded beyond that (gradients of inputs, state, buffers made late) comes on top.
+    """
+    survey = inputs.survey
+    wanted = set(_from_survey(survey, steps))
+    for step in reference.steps:
+        ordinary = step.schedule is Schedule.ACCUMULATE and step.step < steps
+        whole = step.schedule in inputs.schedules and steps == inputs.spec.steps
+        if ordinary or (whole and step.schedule is Schedule.TWO_FORWARDS):
+            wanted.update(key for key, _ in tensors_of(step))
+    return wanted
+
+
+def _from_survey(survey: Survey, steps: int) -> Iterator[TensorKey]:
+    for step in range(steps):
+        for micro in range(survey.micro_steps):
+            yield TensorKey(step=step, micro=micro, quantity=Quantity.LOSS, name="loss")
+            for name in survey.trainable:
+                yield TensorKey(step=step, micro=micro, quantity=Quantity.GRADIENT, name=name)
+        for name in (*survey.trainable, *survey.frozen):
+            yield TensorKey(step=step, micro=PER_STEP, quantity=Quantity.UPDATE, name=name)
+        for name in survey.buffers:
+            yield TensorKey(step=step, micro=PER_STEP, quantity=Quantity.BUFFER, name=name)

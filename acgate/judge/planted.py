@@ -1,0 +1,169 @@
+"""Planted faults: which ones prove that a cell can see, and whether they were caught."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from acgate.judge.compare import compare, tensors_of
+from acgate.judge.inputs import NUMERIC, PLANT_KINDS
+from acgate.judge.rulings import Ruling, rule
+from acgate.plan.follow_up import planted_name
+from acgate.plan.job import Plant
+from acgate.spec.tolerances import QUANTITIES
+from acgate.vocabulary import Implementation, Outcome, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from acgate.evidence.records import RegionRecord, TrackEvidence
+    from acgate.judge.inputs import CellInputs
+    from acgate.judge.noise import Noise
+
+STEP_ASIDE = 2.0**-6
+"""What `scale` changes where equality rules: far below what any tolerance of bfloat16 sees."""
+
+MARGIN = 4.0
+"""Where limits rule, the fault is this many times larger than limit and floor."""
+
+
+class Catch(enum.StrEnum):
+    """What became of a planted fault."""
+
+    CAUGHT = "caught"
+    MISSED = "missed"
+    NOT_PUT_IN = "could not be put in"
+    RAISED = "raised, which proves nothing about the comparison"
+    PROBLEM = "could not be run"
+    NOT_MADE = "was not run"
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedResult:
+    """One planted fault and what became of it.
+
+    Attributes:
+        rulings: Tensors that differ because of the fault.
+        compared: Tensors compared.
+    """
+
+    run: str
+    plant: Plant
+    catch: Catch
+    rulings: tuple[Ruling, ...] = ()
+    compared: int = 0
+
+
+def plants(inputs: CellInputs, noise: Noise) -> dict[str, Plant]:
+    """Return the faults that this cell must catch, by the name of the run that plants them.
+
+    A scaled replay always; a replay that draws other numbers where a region of a track draws any.
+    Without an AC track that ran to its end there is nothing to plant in.
+    """
+    carrier = _carrier(inputs)
+    if carrier is None:
+        return {}
+    track, region = carrier
+    wanted = {planted_name(track, "scale"): Plant(kind="scale", region=region, factor=_factor(inputs, noise))}
+    for candidate in _by_preference(inputs):
+        drawing = next((r.index for r in _regions(inputs, candidate) if _redraws(r)), None)
+        if drawing is not None:
+            wanted[planted_name(candidate, "rng")] = Plant(kind="rng", region=drawing)
+            break
+    return wanted
+
+
+def judge_planted(inputs: CellInputs, noise: Noise) -> tuple[PlantedResult, ...]:
+    """Judge every planted fault through the same comparison as any other run."""
+    wanted = plants(inputs, noise)
+    made = {
+        name: run.plant
+        for track in inputs.tracks
+        for kind in PLANT_KINDS
+        if (run := inputs.runs.get(name := planted_name(track, kind))) and run.plant
+    }
+    # A fault that was planted stands for its kind, whichever region would be chosen today.
+    kinds = {plant.kind for plant in made.values()}
+    due = {name: plant for name, plant in wanted.items() if plant.kind not in kinds}
+    return tuple(_judge(inputs, noise, name, plant) for name, plant in (made | due).items())
+
+
+def _judge(inputs: CellInputs, noise: Noise, name: str, plant: Plant) -> PlantedResult:
+    run, reference = inputs.run(name), inputs.reference
+    if name in inputs.problems:
+        return PlantedResult(name, plant, Catch.PROBLEM)
+    if run is None or reference is None:
+        return PlantedResult(name, plant, Catch.NOT_MADE)
+    if run.raised:
+        return PlantedResult(name, plant, Catch.RAISED)
+    if not run.planted:
+        return PlantedResult(name, plant, Catch.NOT_PUT_IN)
+    comparison = compare(reference, run, {Schedule.ACCUMULATE})
+    own = _own_hashes(inputs, run)
+    changed = [key for key in comparison.differing if key.quantity in NUMERIC and key in own]
+    rulings = rule(inputs, name, changed, noise)
+    caught = any(ruling.outcome is Outcome.FAIL for ruling in rulings) or any(
+        bad.candidate and bad.key.quantity in NUMERIC and bad.key in own for bad in comparison.nonfinite
+    )
+    catch = Catch.CAUGHT if caught else Catch.MISSED
+    return PlantedResult(name, plant, catch, rulings, len(comparison.compared))
+
+
+def _own_hashes(inputs: CellInputs, run: TrackEvidence) -> set[object]:
+    """Return the tensors that differ from the same track without the fault."""
+    track = inputs.run(run.track)
+    plain = dict(pair for step in track.steps for pair in tensors_of(step)) if track else {}
+    return {
+        key
+        for step in run.steps
+        for key, record in tensors_of(step)
+        if record is not None and (before := plain.get(key)) is not None and before.hash != record.hash
+    }
+
+
+def _factor(inputs: CellInputs, noise: Noise) -> float:
+    """Return a factor that this cell must be able to tell from 1."""
+    if not noise.noisy and inputs.unexplained == "fail":
+        return 1 + STEP_ASIDE
+    topology = inputs.cell.topology
+    limits = (
+        inputs.tolerances.limit("ac_vs_none", quantity, "rel_err", name, topology).limit
+        for quantity in QUANTITIES
+        if quantity in NUMERIC
+        for name in inputs.survey.trainable
+    )
+    return 1 + MARGIN * max(STEP_ASIDE, noise.loudest, *limits)
+
+
+def _carrier(inputs: CellInputs) -> tuple[str, int] | None:
+    """Return the track and region that the scaled replay is planted in."""
+    tracks = _by_preference(inputs)
+    for track in tracks:
+        replayed = [r for r in _regions(inputs, track) if r.implementation is Implementation.NON_REENTRANT]
+        trained = [r for r in replayed if any(n.startswith(f"{r.name}.") for n in inputs.survey.trainable)]
+        for region in (*trained, *replayed):
+            return track, region.index
+    # Without an observed replay the fault goes to the gradient of a block's output.
+    return (tracks[0], 0) if tracks else None
+
+
+def _by_preference(inputs: CellInputs) -> tuple[str, ...]:
+    done = [track for track in inputs.tracks if (run := inputs.run(track)) and not run.raised]
+    return tuple(sorted(done, key=lambda track: track != "block"))
+
+
+def _regions(inputs: CellInputs, track: str) -> Iterator[RegionRecord]:
+    run = inputs.run(track)
+    if run and run.observation:
+        yield from (region for region in run.observation.regions if region.replays > 0)
+
+
+def _redraws(region: RegionRecord) -> bool:
+    """Say whether a replay of this region draws random numbers that its forward drew."""
+    return (
+        region.implementation is Implementation.NON_REENTRANT
+        and region.preserve_rng_state
+        and bool(Counter(region.random_drawn) - Counter(region.random_saved))
+    )

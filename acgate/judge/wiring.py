@@ -1,0 +1,213 @@
+"""Findings about the wiring of activation checkpointing, from what a run observed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from acgate.judge import finding_wording as wording
+from acgate.judge.verdict import Finding
+from acgate.vocabulary import FindingKind, Implementation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from acgate.evidence.records import Fact, RegionRecord, Survey, TrackEvidence
+
+KEPT_SHARE = 0.25
+"""From this share on, what a region keeps without reason is a finding."""
+
+KEPT_BYTES = 1024
+"""Below this, kept memory is not worth a finding."""
+
+BY_LAYER = "policy-by-layer"
+MODEL = "model"
+SELECTIVE = "selective"
+FUNCTION = "function"
+
+_Rule = tuple[FindingKind, "Callable[[RegionRecord], str]"]
+
+
+def make_finding(kind: FindingKind, where: str, detail: str) -> Finding:
+    """Return a finding with the sentences of its kind."""
+    return Finding(
+        kind=kind,
+        where=where,
+        detail=detail,
+        severity=kind.severity,
+        sentence=kind.sentence,
+        advice=kind.advice,
+    )
+
+
+def engagement_findings(reference: TrackEvidence, candidate: TrackEvidence) -> tuple[Finding, ...]:
+    """Return findings that make a comparison worthless: AC on both sides, or on none."""
+    found = []
+    if recomputes(reference):
+        found.append(make_finding(FindingKind.REFERENCE_HAS_AC, "none", wording.replayed(reference)))
+    if not recomputes(candidate, regions_count=False):
+        found.append(make_finding(FindingKind.NOT_ENGAGED, candidate.track, wording.not_engaged(candidate)))
+    return tuple(found)
+
+
+def recomputes(run: TrackEvidence, *, regions_count: bool = True) -> bool:
+    """Say whether a run recomputed anything; with `regions_count`, entering a region is enough."""
+    observed = run.observation.regions if run.observation else ()
+    regions = bool(observed) or any(step.regions for step in run.steps)
+    replays = any(region.replays for region in observed) or any(step.replays for step in run.steps)
+    inside = any(calls for step in run.steps for calls in step.replay_calls.values())
+    return replays or inside or (regions_count and regions)
+
+
+def wiring_findings(
+    reference: TrackEvidence, candidate: TrackEvidence, survey: Survey
+) -> tuple[Finding, ...]:
+    """Return every finding of a track, once per kind and place."""
+    regions = candidate.observation.regions if candidate.observation else ()
+    # What the survey says about the policy is about the track that this policy makes.
+    of_survey = (f for f in survey.facts if candidate.track == SELECTIVE or not f.kind.startswith("policy-"))
+    facts = (*of_survey, *reference.facts, *candidate.facts)
+    found = [
+        *_per_region(regions),
+        *_nested(regions),
+        *_policy(regions, candidate.track, facts),
+        *_from_facts(facts),
+        *_operators(reference, candidate),
+        *_unexercised(reference, candidate),
+    ]
+    return tuple({(finding.kind, finding.where): finding for finding in reversed(found)}.values())[::-1]
+
+
+def _per_region(regions: Sequence[RegionRecord]) -> Iterator[Finding]:
+    for region in regions:
+        for kind, rule in _RULES:
+            detail = rule(region)
+            if detail:
+                yield make_finding(kind, region.name, detail)
+
+
+def _reentrant(region: RegionRecord) -> str:
+    return "" if region.implementation is Implementation.NON_REENTRANT else wording.implementation(region)
+
+
+def _rng_not_preserved(region: RegionRecord) -> str:
+    return "" if region.preserve_rng_state else wording.operators("draws by", region.random_drawn)
+
+
+def _memory_kept(region: RegionRecord) -> str:
+    kept, freed, saved = region.unexplained_bytes, region.freed_bytes, region.saved_bytes
+    if kept > KEPT_BYTES and kept >= KEPT_SHARE * (kept + freed):
+        return wording.memory(region)
+    as_much = region.selective and freed > 0 and saved + kept >= freed + kept
+    return wording.memory(region) if as_much and saved + kept > KEPT_BYTES else ""
+
+
+def _saves_random(region: RegionRecord) -> str:
+    redrawn = Counter(region.random_drawn) - Counter(region.random_saved)
+    return (
+        wording.one_of_several(region.random_saved, tuple(redrawn)) if region.random_saved and redrawn else ""
+    )
+
+
+def _saves_mutating(region: RegionRecord) -> str:
+    return wording.operators("saves", region.mutating_saved)
+
+
+def _saves_collective(region: RegionRecord) -> str:
+    return wording.operators("saves", region.collective_saved)
+
+
+def _cache_mutation(region: RegionRecord) -> str:
+    return wording.flag("allow_cache_entry_mutation=True") if region.allow_cache_entry_mutation else ""
+
+
+def _changed(region: RegionRecord) -> str:
+    return wording.operators("changed after it was saved:", region.changed_saved)
+
+
+def _offloads(region: RegionRecord) -> str:
+    return wording.operators("asks to offload", region.offloaded)
+
+
+def _check_off(region: RegionRecord) -> str:
+    return "" if region.determinism_check else wording.flag('determinism_check="none"')
+
+
+def _values(region: RegionRecord) -> str:
+    return wording.mismatch(region)
+
+
+_RULES: tuple[_Rule, ...] = (
+    (FindingKind.REENTRANT, _reentrant),
+    (FindingKind.RNG_NOT_PRESERVED, _rng_not_preserved),
+    (FindingKind.MEMORY_KEPT, _memory_kept),
+    (FindingKind.POLICY_SAVES_RANDOM, _saves_random),
+    (FindingKind.POLICY_SAVES_MUTATING, _saves_mutating),
+    (FindingKind.POLICY_SAVES_COLLECTIVE, _saves_collective),
+    (FindingKind.CACHE_MUTATION_ALLOWED, _cache_mutation),
+    (FindingKind.SAVED_OUTPUT_CHANGED, _changed),
+    (FindingKind.OFFLOAD_RECOMPUTES, _offloads),
+    (FindingKind.DETERMINISM_CHECK_OFF, _check_off),
+    (FindingKind.VALUE_DIFFERS, _values),
+)
+
+
+def _nested(regions: Sequence[RegionRecord]) -> Iterator[Finding]:
+    """Yield regions that are checkpointed inside themselves; honest nesting is no finding."""
+    by_index = {region.index: region for region in regions}
+    for region in regions:
+        parent = by_index.get(region.parent) if region.parent is not None else None
+        twin = next((a for a in _ancestors(region, by_index) if a.name == region.name), None)
+        if twin is None and parent and region.operators and region.operators == parent.operators:
+            twin = parent
+        if twin is not None:
+            yield make_finding(FindingKind.WRAPPED_TWICE, region.name, wording.twice(region, twin))
+
+
+def _ancestors(region: RegionRecord, by_index: Mapping[int, RegionRecord]) -> Iterator[RegionRecord]:
+    seen = {region.index}
+    current: RegionRecord | None = region
+    while current is not None and current.parent is not None and current.parent not in seen:
+        seen.add(current.parent)
+        current = by_index.get(current.parent)
+        if current is not None:
+            yield current
+
+
+def _policy(regions: Sequence[RegionRecord], track: str, facts: Sequence[Fact]) -> Iterator[Finding]:
+    selective = [region for region in regions if region.selective]
+    if selective and not any(region.saved for region in selective):
+        detail = wording.saves_nothing(selective)
+        yield make_finding(FindingKind.POLICY_SAVES_NOTHING, selective[0].policy or track, detail)
+    if any(fact.kind == BY_LAYER for fact in facts):
+        return
+    alike: dict[tuple[object, ...], list[RegionRecord]] = {}
+    for region in selective:
+        if region.policy_identity is not None and region.decisions is not None:
+            # Only regions that ran the same operators can be expected to decide alike.
+            kind = region.name if region.class_name == FUNCTION else region.class_name
+            operators = tuple(sorted(region.operators.items()))
+            alike.setdefault((kind, region.policy_identity, operators), []).append(region)
+    for group in alike.values():
+        other = next((region for region in group if region.decisions != group[0].decisions), None)
+        if other is not None:
+            yield make_finding(FindingKind.POLICY_DRIFT, other.name, wording.drift(group[0], other))
+
+
+def _from_facts(facts: Sequence[Fact]) -> Iterator[Finding]:
+    known = {str(kind): kind for kind in FindingKind}
+    for fact in facts:
+        if fact.kind in known:
+            yield make_finding(known[fact.kind], fact.where, fact.detail)
+
+
+def _operators(reference: TrackEvidence, candidate: TrackEvidence) -> Iterator[Finding]:
+    names = dict.fromkeys((*reference.no_deterministic_form, *candidate.no_deterministic_form))
+    for name in names:
+        yield make_finding(FindingKind.NO_DETERMINISTIC_FORM, name, wording.no_form())
+
+
+def _unexercised(reference: TrackEvidence, candidate: TrackEvidence) -> Iterator[Finding]:
+    observed = [run.observation for run in (reference, candidate) if run.observation]
+    if observed and not any(observation.random_drawn for observation in observed):
+        yield make_finding(FindingKind.RNG_NOT_EXERCISED, MODEL, wording.no_random())
