@@ -193,6 +193,8 @@ def parse(argv: Sequence[str]) -> Request | None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "acgate"
         raise UsageError(f"{error.format_message().rstrip('.')} (see {path} --help)") from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
     except SystemExit:  # typer's answer where help goes to a pipe that was closed
         return None
     if not isinstance(result, Request):

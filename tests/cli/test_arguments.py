@@ -135,7 +135,7 @@ def test_verbose_adds_the_traceback(
         ("run --config none.toml", "there is no such file"),
         ("run --junitxml", "requires an argument"),
         ("run -q -v", "exclude each other"),
-        ("judge", "RUN_DIR"),
+        ("judge", "Missing argument"),
         ("plan --out x", "--out"),
         ("plan -q --select *flaot32", 'did you mean "*float32*"?'),
     ],

@@ -50,5 +50,5 @@ def test_every_option_has_a_help_text() -> None:
     """An option that nobody explains is not part of the surface."""
     group = typer.main.get_command(app)
     for name, command in group.commands.items():  # type: ignore[attr-defined]
-        for parameter in command.params:
+        for parameter in (each for each in command.params if each.param_type_name == "option"):
             assert parameter.help, f"{name}: {parameter.opts}"

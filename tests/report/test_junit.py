@@ -178,3 +178,12 @@ def test_a_document_that_lost_something_is_never_written(
     )
     with pytest.raises(AcgateError, match=message):
         junit.verify(broken, [entry])
+
+
+def test_what_the_library_swallows_is_noticed(
+    verdict: Make, case: MakeCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version of the library that drops failures must not turn the report green."""
+    monkeypatch.setattr(junit.TestCase, "add_failure_info", lambda *_arguments: None)
+    with pytest.raises(AcgateError, match="1 failures expected, 0 written"):
+        junit.render(verdict(case(Outcome.FAIL), outcome=Outcome.FAIL))
