@@ -79,7 +79,7 @@ class TestOneWorkerManyJobs:
         first, second = ((root / name).read_text().split() for name in ("slow-1.txt", "done-2.txt"))
         assert first == second
         assert first[1] == NONCE
-        assert phases[-1] == ("step", 0)
+        assert (phases[0], phases[-1]) == (("start", None), ("step", 0))
         assert "the target says hello" in (root / "jobs/worker-1/worker.log").read_text()
 
     def test_an_error_comes_back_as_the_class_that_was_raised(self, shared):
@@ -110,6 +110,16 @@ class TestOneWorkerManyJobs:
             supervisor.perform(job("usage"), ignore)
         supervisor.perform(job("done-4"), ignore)
         assert rank_pid(root) == pid
+
+    def test_a_damaged_order_is_not_waited_for(self, fresh):
+        """A worker that cannot read its order says so at once instead of waiting for another."""
+        supervisor, root = fresh
+        supervisor.perform(job("done"), ignore)
+        folder = WorkerFolder(root / "jobs/worker-1")
+        folder.order(2).write_text("{}")
+        wait_for(folder.raised(0))
+        with pytest.raises(WorkerDiedError, match="rank 0 raised ValidationError"):
+            supervisor.perform(job("done"), ignore)
 
     @pytest.mark.parametrize("field", ["nonce", "number", "ticket"])
     def test_an_end_mark_of_something_else_proves_nothing(self, shared, field):
