@@ -11,6 +11,7 @@ NOTE [ One target at a time ]
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.machinery
 import sys
 import sysconfig
@@ -72,6 +73,7 @@ def load_fresh(name: str, path_entry: Path, load: Callable[[], ModuleType]) -> L
     _put_away()
     before = set(sys.modules)
     sys.path.insert(0, str(path_entry))
+    importlib.invalidate_caches()  # files may have been written since a directory was last listed
     try:
         module = load()
     except BaseException as error:

@@ -12,14 +12,14 @@ from acgate.targets.load import load_target
 
 
 def test_it_trains_in_a_blink() -> None:
-    """A forward and backward of the default batch stay well under 0.4 s, and every parameter gets a gradient."""
+    """A forward and backward take well under 0.4 s of processor time, and every parameter gets a gradient."""
     target = load_target(None, seed=1)
     model = target.build_model()
     seconds = []
     for batch in target.batches("default", 3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         target.loss(model, batch).backward()
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
     assert min(seconds) < 0.4
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert 3e6 < sum(parameter.numel() for parameter in model.parameters()) < 4e6

@@ -226,6 +226,7 @@ def test_weights_are_drawn_under_the_seed_or_read(tmp_path: Path) -> None:
     assert target.digest != bare.digest
 
 
+@pytest.mark.filterwarnings("ignore:Passing `gradient_checkpointing`")
 def test_the_reference_has_no_ac_and_no_cache(tmp_path: Path) -> None:
     """A configuration that turns AC or the key-value cache on does not change what `none` is."""
     path = directory(tmp_path, "LlamaForCausalLM", use_cache=True, gradient_checkpointing=True)
