@@ -43,9 +43,7 @@ def bare(spec: GateSpec, cell: Cell, track: str) -> tuple[float, float]:
     started = time.perf_counter()
     target = load_target(spec.model, seed=spec.seed)
     seed_everything(spec.seed)
-    model = apply_track(
-        convert_model(target.build_model(), cell.precision, spec.device), track, target, spec
-    )
+    model = apply_track(convert_model(target.build_model(), cell.precision, spec.device), track, target, spec)
     optimizer = target.optimizer(model)
     batches = target.batches(cell.bucket, spec.steps * spec.micro_steps)
     stepping = time.perf_counter()
@@ -133,9 +131,7 @@ def compare_whole(spec: GateSpec, cell: Cell) -> dict[str, float]:
         for path in sorted((out / cell.identifier).glob("*.json")):
             run = read_record(path, TrackEvidence)
             # a step with two forwards is as much work as two micro-steps
-            steps = sum(
-                1.0 if step.schedule == "accumulate" else 2 / spec.micro_steps for step in run.steps
-            )
+            steps = sum(1.0 if step.schedule == "accumulate" else 2 / spec.micro_steps for step in run.steps)
             steps *= run.micro_steps / spec.micro_steps
             track_steps += steps
             bare_seconds += steps * per_step[run.track]

@@ -17,7 +17,7 @@ BATCH = int(os.environ.get("ACGATE_BENCH_BATCH", "4"))
 LENGTH = int(os.environ.get("ACGATE_BENCH_LENGTH", "256"))
 
 
-def _built_in() -> Any:  # noqa: ANN401 - a module
+def _built_in() -> Any:
     path = Path(__file__).parents[1] / "fixtures" / "targets" / "llama_like.py"
     spec = importlib.util.spec_from_file_location("acgate_benchmark_llama_like", path)
     assert spec is not None

@@ -16,7 +16,7 @@ class Cell(Frozen):
     @property
     def identifier(self) -> str:
         """Name with a fixed order of fields, such as `single-bfloat16.pure-shipped`."""
-        parts = [self.topology, self.precision]
+        parts: list[str] = [self.topology, self.precision]
         if self.bucket != "default":
             parts.append(self.bucket)
         if self.as_shipped:

@@ -10,7 +10,6 @@ from acgate.plan.cell import Cell
 from acgate.spec.models import Frozen, GateSpec
 from acgate.vocabulary import Quantity
 
-
 Deterministic = Literal["strict", "warn", "off"]
 
 

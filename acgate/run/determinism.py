@@ -92,11 +92,10 @@ def _flags() -> dict[str, object]:
         "cudnn_enabled": torch.backends.cudnn.enabled,
         "float32_matmul": torch.get_float32_matmul_precision(),
         "threads": torch.get_num_threads(),
-        "mkldnn": torch.backends.mkldnn.flags,
-        "flash": torch.backends.cuda.flash_sdp_enabled(),
-        "efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),
-        "math": torch.backends.cuda.math_sdp_enabled(),
-    } | {"mkldnn": torch.backends.mkldnn.is_available()}
+        "flash": torch.backends.cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "math": torch.backends.cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
+    }
 
 
 def _restore(flags: dict[str, object]) -> None:

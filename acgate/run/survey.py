@@ -54,7 +54,8 @@ def take_survey(job: SurveyJob, nonce: str, progress: Progress) -> Survey:
 
 def _build(target: Target, spec: GateSpec) -> nn.Module:
     seed_everything(spec.seed)
-    return _of_target("build_model", target.build_model)
+    model: nn.Module = _of_target("build_model", target.build_model)
+    return model
 
 
 def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> Survey:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime  # noqa: TC003 - pydantic resolves annotations at run time
+import datetime as dt
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -57,7 +57,7 @@ class Allow(Frozen):
     kind: str
     where: str = "*"
     reason: Annotated[str, Field(min_length=1)]
-    until: datetime.date | None = None
+    until: dt.date | None = None
 
 
 class BlockCoverage(Frozen):
