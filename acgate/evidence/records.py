@@ -303,6 +303,8 @@ class TrackEvidence(Frozen):
     """Everything one run of one track left behind.
 
     Attributes:
+        state_before: Python state of modules before the first step, with the track applied: in what
+            it differs from the reference's is how AC is switched on, no side effect.
         two_forwards_raised: The further step with two forwards raised; the others are complete.
         no_deterministic_form: Operators that torch warned about.
         deterministic: Profile that the run ended up with; the other tracks of the cell follow `none`.
@@ -325,6 +327,7 @@ class TrackEvidence(Frozen):
     details: Details | None = None
     identity: Identity | None = None
     structure: Structure | None = None
+    state_before: dict[str, StateRecord] = {}
     steps: tuple[StepRecord, ...] = ()
     observation: Observation | None = None
     measurements: tuple[Measurement, ...] = ()

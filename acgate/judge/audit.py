@@ -34,4 +34,4 @@ def new_sides(
 ) -> tuple[SideDifference, ...]:
     """Leave out the side effects that the track itself has; growth of logs is never news."""
     known = set(of_track)
-    return tuple(one for one in differences if one not in known and not one.grew)
+    return tuple(one for one in differences if one not in known and not one.reported)

@@ -195,7 +195,7 @@ def side_case(context: TrackContext, check: Check) -> Judged:
     """Judge generators, counts or state; what the reference does not repeat is left out and said."""
     sides = context.sides
     compared, expected = sides.compared[check], sides.expected[check]
-    judged = [one for one in sides.differences if one.check is check and not one.grew]
+    judged = [one for one in sides.differences if one.check is check and not one.reported]
     outcome = Outcome.FAIL if judged else Outcome.PASS
     if not judged and (compared != expected or not compared):
         if not context.complete:

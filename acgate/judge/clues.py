@@ -70,7 +70,7 @@ def _besides(context: TrackContext, check: Check) -> Iterator[str]:
     for finding in _grave(context):
         yield f"found besides: {finding.kind} at {finding.where}: {finding.detail}"
     for other in (Check.RNG, Check.COUNTS, Check.STATE):
-        differences = [one for one in context.sides.differences if one.check is other and not one.grew]
+        differences = [one for one in context.sides.differences if one.check is other and not one.reported]
         if differences and other is not check:
             names = list(dict.fromkeys(one.name for one in differences))
             yield f"differs besides: {other} ({listed(names)}), first in step {differences[0].step}"
@@ -90,7 +90,7 @@ def _advice(context: TrackContext) -> list[str]:
     grave = _grave(context)
     if grave:
         return list(dict.fromkeys(f"try: {finding.advice}" for finding in grave))
-    differing = {one.check for one in context.sides.differences if not one.grew}
+    differing = {one.check for one in context.sides.differences if not one.reported}
     if Check.RNG in differing:
         return [_GENERATORS]
     quantities = {key.quantity for key in context.comparison.differing}

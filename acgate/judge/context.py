@@ -11,7 +11,7 @@ from acgate.judge.compare import Comparison, compare
 from acgate.judge.rulings import Ruling, rule
 from acgate.judge.side_effects import SideComparison, compare_sides
 from acgate.judge.wiring import engagement_findings, make_finding, wiring_findings
-from acgate.vocabulary import FindingKind
+from acgate.vocabulary import Check, FindingKind
 
 if TYPE_CHECKING:
     from acgate.evidence.records import TrackEvidence
@@ -75,7 +75,7 @@ def make_context(
 
 def _grown(sides: SideComparison) -> tuple[Finding, ...]:
     """Logs that only grew are reported; the last step tells the most."""
-    grown = {one.name: one for one in sides.differences if one.grew}
+    grown = {one.name: one for one in sides.differences if one.reported and one.check is Check.STATE}
     return tuple(
         make_finding(
             FindingKind.STATE_REPORTED, name, finding_wording.grew(name, one.reference, one.candidate)

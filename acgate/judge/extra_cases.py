@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 ORDINARY = frozenset({Schedule.ACCUMULATE})
 TWO_FORWARDS = "two-forwards"
+_PLANTED = {Catch.CAUGHT: Outcome.PASS, Catch.NO_EFFECT: Outcome.SKIPPED}
 
 
 def extra_cases(context: TrackContext) -> Iterator[Judged]:
@@ -180,7 +181,7 @@ def two_forwards_case(context: TrackContext) -> Judged | None:
         reference, candidate, frozenset({Schedule.TWO_FORWARDS}), ignored=context.noise.ignored
     )
     names = [name_of(key) for key in (*found.differing, *found.broken)]
-    names += [f"{one.check} {one.name}" for one in sides.differences if not one.grew]
+    names += [f"{one.check} {one.name}" for one in sides.differences if not one.reported]
     names = list(dict.fromkeys(names))
     findings: tuple[Finding, ...] = ()
     if names:
@@ -209,7 +210,7 @@ def planted_cases(inputs: CellInputs, noise: Noise) -> Iterator[Judged]:
     """Yield one case per planted fault: a cell that misses one is blind, so nothing it says counts."""
     for result in judge_planted(inputs, noise):
         headline, text = run_wording.planted(result, inputs.problems.get(result.run))
-        outcome = Outcome.PASS if result.catch is Catch.CAUGHT else Outcome.ERROR
+        outcome = _PLANTED.get(result.catch, Outcome.ERROR)
         case = Case(
             check=Check.PLANTED,
             place=result.plant.kind,

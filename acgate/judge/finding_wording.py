@@ -38,8 +38,8 @@ def flag(text: str) -> str:
 def memory(region: RegionRecord) -> str:
     """Say what a region keeps beside what it frees."""
     kept = f"keeps {size(region.unexplained_bytes)} that nothing accounts for"
-    saved = f", saves {size(region.saved_bytes)} by policy" if region.selective else ""
-    return f"{kept}{saved}, where no AC would hold {size(region.freed_bytes + region.unexplained_bytes)}"
+    saved = f" and {size(region.saved_bytes)} by policy" if region.selective else ""
+    return f"{kept}{saved}, frees {size(region.freed_bytes)}"
 
 
 def twice(region: RegionRecord, outer: RegionRecord) -> str:

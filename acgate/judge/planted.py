@@ -16,8 +16,6 @@ from acgate.spec.tolerances import QUANTITIES
 from acgate.vocabulary import Implementation, Outcome, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from acgate.evidence.records import RegionRecord, TrackEvidence
     from acgate.judge.inputs import CellInputs
     from acgate.judge.noise import Noise
@@ -35,6 +33,7 @@ class Catch(enum.StrEnum):
     CAUGHT = "caught"
     MISSED = "missed"
     NOT_PUT_IN = "could not be put in"
+    NO_EFFECT = "had no effect: the region seeds its own generators, or its numbers reach no gradient"
     RAISED = "raised, which proves nothing about the comparison"
     PROBLEM = "could not be run"
     NOT_MADE = "was not run"
@@ -108,6 +107,8 @@ def _judge(inputs: CellInputs, noise: Noise, name: str, plant: Plant) -> Planted
         bad.candidate and bad.key.quantity in NUMERIC and bad.key in own for bad in comparison.nonfinite
     )
     catch = Catch.CAUGHT if caught else Catch.MISSED
+    if plant.kind == "rng" and not own:
+        catch = Catch.NO_EFFECT
     return PlantedResult(name, plant, catch, rulings, len(comparison.compared))
 
 
@@ -154,10 +155,12 @@ def _by_preference(inputs: CellInputs) -> tuple[str, ...]:
     return tuple(sorted(done, key=lambda track: track != "block"))
 
 
-def _regions(inputs: CellInputs, track: str) -> Iterator[RegionRecord]:
+def _regions(inputs: CellInputs, track: str) -> list[RegionRecord]:
+    """Return the replayed regions; one around others leaves their tensors to them, so it comes last."""
     run = inputs.run(track)
-    if run and run.observation:
-        yield from (region for region in run.observation.regions if region.replays > 0)
+    regions = run.observation.regions if run and run.observation else ()
+    parents = {region.parent for region in regions}
+    return sorted((r for r in regions if r.replays > 0), key=lambda region: region.index in parents)
 
 
 def _redraws(region: RegionRecord) -> bool:

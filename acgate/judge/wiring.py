@@ -98,8 +98,9 @@ def _memory_kept(region: RegionRecord) -> str:
     kept, freed, saved = region.unexplained_bytes, region.freed_bytes, region.saved_bytes
     if kept > KEPT_BYTES and kept >= KEPT_SHARE * (kept + freed):
         return wording.memory(region)
-    as_much = region.selective and freed > 0 and saved + kept >= freed + kept
-    return wording.memory(region) if as_much and saved + kept > KEPT_BYTES else ""
+    # What the policy saves is not among what is freed: with nothing freed, all is held as without AC.
+    as_much = region.selective and freed == 0 and saved + kept > KEPT_BYTES
+    return wording.memory(region) if as_much else ""
 
 
 def _saves_random(region: RegionRecord) -> str:
@@ -157,7 +158,9 @@ def _nested(regions: Sequence[RegionRecord]) -> Iterator[Finding]:
     by_index = {region.index: region for region in regions}
     for region in regions:
         parent = by_index.get(region.parent) if region.parent is not None else None
-        twin = next((a for a in _ancestors(region, by_index) if a.name == region.name), None)
+        # A part of a module may be a region of its own inside that module: then it runs fewer operators.
+        around = (a for a in _ancestors(region, by_index) if a.name == region.name)
+        twin = next((a for a in around if a.operators == region.operators), None)
         if twin is None and parent and region.operators and region.operators == parent.operators:
             twin = parent
         if twin is not None:

@@ -104,10 +104,7 @@ def structure(
 def sides(context: TrackContext, check: Check, judged: Sequence[SideDifference], outcome: Outcome) -> Message:
     """Word the case of generators, counts or state."""
     compared, expected = context.sides.compared[check], context.sides.expected[check]
-    left_out = sorted(name for kind, name in context.noise.ignored if kind is check)
-    note = (
-        f"; not compared, as the reference itself does not repeat it: {listed(left_out)}" if left_out else ""
-    )
+    note = _left_out(context, check)
     if outcome is Outcome.PASS:
         return f"{count(compared, 'comparison')}, all equal{note}", ""
     if outcome is Outcome.ERROR:
@@ -122,6 +119,21 @@ def sides(context: TrackContext, check: Check, judged: Sequence[SideDifference],
     ]
     lines += more(len(judged) - MOST_SHOWN)
     return headline, "\n".join((f"{headline}{note}:", *lines, *clues(context, check)))
+
+
+def _left_out(context: TrackContext, check: Check) -> str:
+    """Say what is not judged, and why."""
+    unrepeatable = sorted(name for kind, name in context.noise.ignored if kind is check)
+    switches = sorted(context.sides.switches) if check is Check.STATE else []
+    bypassed = sorted(
+        {one.name for one in context.sides.differences if one.check is check is Check.COUNTS and one.reported}
+    )
+    notes = (
+        ("not compared, as the reference itself does not repeat it", unrepeatable),
+        ("not compared, as it is how AC is switched on", switches),
+        ("AC enters by another method", bypassed),
+    )
+    return "".join(f"; {why}: {listed(names)}" for why, names in notes if names)
 
 
 def nothing_trainable(place: str) -> str:

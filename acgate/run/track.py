@@ -19,11 +19,12 @@ from acgate.evidence.records import (
     Identity,
     ParameterRecord,
     Raised,
+    StateRecord,
     StepRecord,
     Structure,
     TrackEvidence,
 )
-from acgate.observe import memory, rng
+from acgate.observe import memory, module_state, rng
 from acgate.observe.calls import CallCounter
 from acgate.observe.content_hash import content_hash, self_test, tampered
 from acgate.observe.gradients import GradientHooks
@@ -52,6 +53,7 @@ class _Trail:
 
     identity: Identity | None = None
     structure: Structure | None = None
+    state_before: dict[str, StateRecord] = field(default_factory=dict)
     steps: list[StepRecord] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     observer: Observer | None = None
@@ -92,6 +94,7 @@ def run_track(job: TrackJob, paths: RunPaths, nonce: str, progress: Progress) ->
         details=job.details,
         identity=trail.identity,
         structure=trail.structure,
+        state_before=trail.state_before,
         steps=tuple(trail.steps),
         observation=trail.observer.observation() if trail.observer else None,
         measurements=trail.meter.finish() if trail.meter else (),
@@ -165,6 +168,7 @@ def _run(job: TrackJob, paths: RunPaths, trail: _Trail, position: Position, prog
         )
         trail.meter = Meter(job.details, _spill_path(job, paths))
         trail.structure = _structure(model)
+        trail.state_before = module_state.snapshot(model)
         seed_everything(topology.seed(spec.seed + 2))
         trail.identity = _identity(job, target, model, batches)
         stepper = Stepper(
