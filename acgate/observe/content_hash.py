@@ -40,6 +40,7 @@ _ROWS = 128  # chunks per kernel on an accelerator: 32 MiB of input
 _KEEP = (1 << 35) - 1  # what a logical shift by 29 leaves of an arithmetic one
 _ALL = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
+_START = 0x243F6A8885A308D3  # not zero: zeros would fold into nothing
 _SMALL_SQUARES = 1e-20  # below, squares of float32 may have vanished
 
 
@@ -80,7 +81,7 @@ def _scratch(device: torch.device) -> _Scratch:
 class _Tally:
     """What one pass over the memory of a tensor gives."""
 
-    state: int = 0
+    state: int = _START
     squares: float = 0.0
     nonfinite: int = 0
 
@@ -223,9 +224,9 @@ def _measure_device(flat: torch.Tensor, tally: _Tally) -> None:
 
 
 _KNOWN = (
-    (0, "0000000000000001"),
-    (13, "4c63251df9dfcd7b"),
-    (100_003, "21404bb417992b9c"),
+    (0, "f7e27bebc7671a84"),
+    (13, "0d23aa3d60a5ebb9"),
+    (100_003, "89fcaad3caf6e05f"),
 )
 """Hashes of the bytes i * 7 % 251 for i below a length."""
 

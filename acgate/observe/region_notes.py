@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from acgate.observe.operator_mode import OperatorCall
 
 CAST = "aten._to_copy.default"
+_SCALAR_BYTES = 16
 
 
 class RegionNotes:
@@ -200,4 +201,6 @@ class RegionNotes:
             self._owner[serial].unexplained_bytes += self._ledger.size([serial])
 
     def _unexplained(self, explained: set[int]) -> frozenset[int]:
-        return (self._ledger.alive() & self._owner.keys()) - explained
+        found = (self._ledger.alive() & self._owner.keys()) - explained
+        # a scalar, such as a loss that a region returned, is no activation
+        return frozenset(serial for serial in found if self._ledger.size([serial]) > _SCALAR_BYTES)

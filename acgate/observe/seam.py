@@ -96,7 +96,7 @@ class RegionMonitor:
                 return original(run, preserve, *args)
             region = self._describe(run, Implementation.REENTRANT)
             region.preserve_rng_state = bool(preserve)
-            region.early_stop = region.determinism_check = False
+            region.early_stop = False
             return original(self._reentrant(region, run, args), preserve, *args)
 
         function.apply = staticmethod(apply)  # type: ignore[method-assign]
@@ -159,8 +159,8 @@ class RegionMonitor:
     def leave(self, region: Region, storage: dict[Any, Any] | None = None) -> None:
         """The forward of a region is over; `storage` is its policy's cache."""
         region.completed = True
-        while self._active and self._active.pop()[0] is not region:
-            pass
+        depth = next((d for d, (active, _) in enumerate(self._active) if active is region), len(self._active))
+        del self._active[depth:]
         if self.notes is not None and region.observed:
             self.notes.completed(region, self.policies.tensors(storage))
 
@@ -186,7 +186,7 @@ class RegionMonitor:
         self._home_made = frozenset(id(inner) for inner in module.modules() if inner is not module)
         region = Region(name, type(module).__name__, Implementation.HOME_MADE, counted=True)
         region.index = len(self._regions)
-        region.early_stop = region.preserve_rng_state = region.determinism_check = False
+        region.early_stop = False
         region.replays, region.completed = 1, True
         region.observed = self.notes is not None
         region.tasks.add(graph_task())

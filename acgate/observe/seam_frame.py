@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils import checkpoint as torch_checkpoint
 
-from acgate.observe.seam_names import cells_of
+from acgate.observe.seam_names import bound_arguments, cells_of
 from acgate.observe.seam_torch import quiet, tracing
 
 if TYPE_CHECKING:
@@ -38,9 +38,10 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
             if tracing():
                 return
             cells = cells_of(recompute_fn)
-            region = monitor.new_frame(cells["fn"].cell_contents)
+            function = cells["fn"].cell_contents
+            region = monitor.new_frame(function)
             self._region = region
-            self._kwargs = cells["kwargs"].cell_contents
+            self._kwargs = (cells["kwargs"].cell_contents, bound_arguments(function))
             region.early_stop = bool(early_stop)
             region.preserve_rng_state = bool(cells["preserve_rng_state"].cell_contents)
             _read_policy(region, cells["recompute_context"].cell_contents, self, monitor)
@@ -103,7 +104,9 @@ def _reported(
         depth = monitor.replay_began(region, storage)
         try:
             if monitor.planting.wants_scale(region):
-                monitor.planting.spare((args, cells_of(recompute)["kwargs"].cell_contents))
+                cells = cells_of(recompute)
+                bound = bound_arguments(cells["fn"].cell_contents)
+                monitor.planting.spare((args, cells["kwargs"].cell_contents, bound))
             if not monitor.planting.wants_numbers(region):
                 recompute(*args)
                 return

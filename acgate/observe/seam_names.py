@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 def region_target(function: Callable[..., Any], names: Mapping[int, str]) -> tuple[str, str]:
     """Return the name of a region and the class of its module, `function` where it has none.
 
-    A module may come as itself, as a bound method, or as `functools.partial(module.__call__)`.
+    A module may come as itself, as a bound method, as `functools.partial(module.__call__)`, or as
+    `functools.partial(Class.forward, module)`.
     """
     inner: Any = function
     while True:
         if isinstance(inner, functools.partial):
-            inner = inner.func
+            takes_module = bool(inner.args) and isinstance(inner.args[0], nn.Module)
+            inner = inner.args[0] if takes_module else inner.func
         elif not isinstance(inner, nn.Module) and isinstance(getattr(inner, "__self__", None), nn.Module):
             inner = inner.__self__
         elif isinstance(inner, torch._dynamo.OptimizedModule):
@@ -33,6 +35,13 @@ def region_target(function: Callable[..., Any], names: Mapping[int, str]) -> tup
     if isinstance(inner, nn.Module):
         return names.get(id(inner), type(inner).__qualname__), type(inner).__name__
     return getattr(inner, "__qualname__", type(inner).__qualname__), "function"
+
+
+def bound_arguments(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return the arguments that `functools.partial` already gave a function, inner ones too."""
+    if not isinstance(function, functools.partial):
+        return ()
+    return (*function.args, *function.keywords.values(), *bound_arguments(function.func))
 
 
 def cells_of(recompute: Callable[..., Any]) -> dict[str, CellType]:
