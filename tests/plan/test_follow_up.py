@@ -1,0 +1,150 @@
+"""Needs become jobs: free names, the spill first, the same run again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from acgate.plan.cell import Cell
+from acgate.plan.follow_up import Need, audit_name, jobs_for, planted_name, runs_like, track_of
+from acgate.plan.job import Plant, TensorKey, TrackJob
+from acgate.spec.models import GateSpec
+from acgate.vocabulary import Quantity
+
+SPEC = GateSpec(tracks=("none", "block", "block.mine"), steps=3, micro_steps=4)
+CELL = Cell(topology="single", precision="float32")
+PLANT = Plant(kind="scale", region=1, factor=1.5)
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    micro_steps: int = 2
+    trainable: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+
+
+def key(step: int) -> TensorKey:
+    return TensorKey(step=step, micro=0, quantity=Quantity.GRADIENT, name="w")
+
+
+def jobs(
+    *needs: Need, taken: tuple[str, ...] = ("none", "block"), problems: tuple[str, ...] = ()
+) -> list[TrackJob]:
+    return list(jobs_for(needs, SPEC, CELL, Surveyed(), taken, problems))
+
+
+def test_nothing_needed_is_no_job() -> None:
+    """An empty question gives an empty answer."""
+    assert jobs() == []
+
+
+def test_the_reference_is_spilled_before_anything_is_measured_against_it() -> None:
+    """Whatever the order of needs, the spill comes first and gives the others their reference."""
+    first, second = jobs(
+        Need(kind="details", run="block", keys=(key(0),), why="w"),
+        Need(kind="details", run="none", keys=(key(0),), why="w"),
+    )
+    assert (first.name, first.details.spill) == ("none.details", True)
+    assert (second.name, second.details.reference) == ("block.details", "none.details")
+    assert (first.steps, first.micro_steps, first.two_forwards) == (1, 2, False)
+
+
+def test_a_named_reference_is_used() -> None:
+    """A candidate may be measured against an older spill."""
+    (job,) = jobs(Need(kind="details", run="block", keys=(key(1),), reference="none.details-2", why="w"))
+    assert job.details.reference == "none.details-2"
+    assert job.steps == 2
+
+
+def test_names_of_runs_that_exist_or_failed_are_not_used_again() -> None:
+    """Numbers go on where they ended."""
+    need = Need(kind="details", run="none", keys=(key(0),), why="w")
+    assert [j.name for j in jobs(need, taken=("none.details",))] == ["none.details-2"]
+    assert [j.name for j in jobs(need, problems=("none.details", "none.details-2"))] == ["none.details-3"]
+    repeats = Need(kind="repeats", run="none", count=3, why="w")
+    made = jobs(repeats, taken=("none.repeat-1",), problems=("none.repeat-3",))
+    assert [j.name for j in made] == ["none.repeat-2", "none.repeat-4", "none.repeat-5"]
+
+
+def test_a_plain_repeat_runs_everything_and_measures_nothing() -> None:
+    """Without keys it is the whole run again, the step with two forwards included."""
+    (job,) = jobs(Need(kind="repeats", run="none", why="w"))
+    assert (job.details, job.steps, job.two_forwards) == (None, 3, True)
+
+
+def test_a_key_of_the_step_with_two_forwards_needs_the_whole_run() -> None:
+    """That step starts from where all others end."""
+    (job,) = jobs(Need(kind="details", run="none", keys=(key(3),), why="w"))
+    assert (job.steps, job.two_forwards) == (3, True)
+
+
+def test_audits_and_planted_runs_are_repeated_as_they_were() -> None:
+    """One step, early stop off, the same fault again."""
+    audit = Need(kind="details", run=audit_name("block"), keys=(key(0),), reference="none.details", why="w")
+    planted = Need(
+        kind="details",
+        run=planted_name("block", "scale"),
+        keys=(key(0),),
+        plant=PLANT,
+        reference="none.details",
+        why="w",
+    )
+    first, second = jobs(audit, planted)
+    assert (first.name, first.early_stop, first.plant, first.steps) == (
+        "block.no-early-stop.details",
+        False,
+        None,
+        1,
+    )
+    assert (second.name, second.early_stop, second.plant) == ("block.planted-scale.details", True, PLANT)
+
+
+def test_a_planted_run_has_its_own_name_and_is_one_step() -> None:
+    """A fault is planted once; where its name is taken there is no second job."""
+    need = Need(kind="planted", run="block.planted-scale", plant=PLANT, why="w")
+    (job,) = jobs(need)
+    assert (job.name, job.track, job.plant, job.steps, job.details) == (
+        "block.planted-scale",
+        "block",
+        PLANT,
+        1,
+        None,
+    )
+    assert jobs(need, problems=("block.planted-scale",)) == []
+
+
+def test_confirmations_are_numbered_and_measured() -> None:
+    """Each further run of a track is measured against the spill."""
+    need = Need(kind="confirm", run="block", keys=(key(1),), reference="none.details-2", count=3, why="w")
+    made = jobs(need)
+    assert [job.name for job in made] == ["block.confirm-1", "block.confirm-2", "block.confirm-3"]
+    assert {job.details.reference for job in made} == {"none.details-2"}
+
+
+def test_measuring_against_nothing_is_refused() -> None:
+    """A candidate without a reference is a mistake of the judge, said at once."""
+    with pytest.raises(ValueError, match="no run of the reference was spilled"):
+        jobs(Need(kind="details", run="block", keys=(key(0),), why="w"))
+
+
+def test_the_track_of_a_run_is_the_longest_that_fits() -> None:
+    """Track names may contain dots."""
+    assert track_of("block.mine.no-early-stop", SPEC.tracks) == "block.mine"
+    assert track_of("block.details", SPEC.tracks) == "block"
+    with pytest.raises(ValueError, match="belongs to no track"):
+        track_of("other.details", SPEC.tracks)
+
+
+def test_follow_ups_of_a_run_are_found_in_order() -> None:
+    """`block.details` is not one of `none`, nor of `block.no-early-stop`."""
+    names = {
+        "none.details-10",
+        "none.details-2",
+        "none.details",
+        "none.detailed",
+        "block.details",
+        "none.details-x",
+    }
+    assert runs_like(names, "none", "details") == ("none.details", "none.details-2", "none.details-10")
