@@ -37,9 +37,9 @@ _READS = (
 )
 
 
-def clues(context: TrackContext, check: Check) -> list[str]:
-    """Return lines that explain a failing comparison of a track."""
-    return [*_equal(context), *_replay(context), *_besides(context, check), *_advice(context)]
+def clues(context: TrackContext, check: Check, place: str | None = None) -> list[str]:
+    """Return lines that explain a failing comparison of a track, those about `place` first."""
+    return [*_equal(context), *_replay(context, place), *_besides(context, check), *_advice(context)]
 
 
 def _equal(context: TrackContext) -> Iterator[str]:
@@ -57,13 +57,14 @@ def _equal(context: TrackContext) -> Iterator[str]:
         yield f"equal bit for bit: {', '.join(words)}{blind}"
 
 
-def _replay(context: TrackContext) -> Iterator[str]:
+def _replay(context: TrackContext, place: str | None) -> Iterator[str]:
+    """Name the first saved tensor that was recomputed with another value, in this block if there is one."""
     seen = context.candidate.observation
-    for region in seen.regions if seen else ():
+    differing = [region for region in seen.regions if region.mismatches] if seen else []
+    inside = [region for region in differing if place and f"{region.name}.".startswith(f"{place}.")]
+    for region in (inside or differing)[:1]:
         detail = finding_wording.mismatch(region)
-        if detail:
-            yield f"first replayed tensor that differs from its forward: region {region.name}, {detail}"
-            return
+        yield f"first replayed tensor that differs from its forward: region {region.name}, {detail}"
 
 
 def _besides(context: TrackContext, check: Check) -> Iterator[str]:

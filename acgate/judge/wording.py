@@ -61,7 +61,7 @@ def tensors(context: TrackContext, part: Slice, outcome: Outcome) -> Message:
             )
         case _:
             headline = f"{part.check}{where} could not be checked"
-    text = [f"{headline}:", *lines, *clues(context, part.check)]
+    text = [f"{headline}:", *lines, *clues(context, part.check, part.place)]
     return headline, "\n".join(text)
 
 

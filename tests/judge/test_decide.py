@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import Raised, TrackEvidence
+from acgate.evidence.records import Raised, TrackEvidence, ValueMismatch
 from acgate.judge.decide import decide
 from acgate.judge.verdict import CellVerdict
 from acgate.spec.models import GateSpec
@@ -380,3 +380,17 @@ def test_a_spec_without_blocks_still_compares_everything(world: World, case: Fin
     assert case(cell, "block", "gradient[other]").compared == 2 * 2
     assert isinstance(world.spec, GateSpec)
     assert isinstance(world.runs["none"], TrackEvidence)
+
+
+def test_the_first_replayed_tensor_that_differs_is_named_by_block(world: World, case: FindCase) -> None:
+    """Each block's message names its own region, operator and position; other cases name the first."""
+    world.error = lambda job, key: 0.1 * (job.track == "block" and key.quantity is Quantity.GRADIENT)
+    mismatch = ValueMismatch(
+        position=3, shape=(2, 5), dtype="float32", producer="aten.bernoulli_.float", call=1
+    )
+    world.region = lambda job, region: region.model_copy(update={"mismatches": (mismatch,)})
+    cell = world.play()
+    for place, region in (("layers.0", "layers.0"), ("layers.1", "layers.1"), ("other", "layers.0")):
+        text = case(cell, "block", f"gradient[{place}]").text
+        wanted = f"region {region}, saved tensor 3 made by aten.bernoulli_.float (call 1), float32[2, 5]"
+        assert wanted in text
