@@ -55,6 +55,22 @@ def _equal(context: TrackContext) -> Iterator[str]:
         ]
         blind = ": the loss does not show this" if Quantity.LOSS in equal else ""
         yield f"equal bit for bit: {', '.join(words)}{blind}"
+    if Quantity.LOSS in bad:
+        yield from _equal_where_it_began(context)
+
+
+def _equal_where_it_began(context: TrackContext) -> Iterator[str]:
+    """Say whether the loss was equal at the moment at which gradients first differ."""
+    moments: dict[Quantity, set[tuple[int, int]]] = {}
+    for key in context.comparison.differing:
+        moments.setdefault(key.quantity, set()).add((key.step, key.micro))
+    gradients = moments.get(Quantity.GRADIENT)
+    if gradients and min(gradients) < min(moments.get(Quantity.LOSS, {(0, 0)})):
+        step, micro = min(gradients)
+        yield (
+            f"equal bit for bit: the loss of step {step}, micro-step {micro}, where gradients first differ:"
+            " the loss does not show where this begins"
+        )
 
 
 def _replay(context: TrackContext, place: str | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from acgate.report.escape import one_line, visible
 from acgate.report.table import table
 from acgate.report.wording import counted, duration, finding_line, ratio, size, step_seconds
-from acgate.vocabulary import Outcome
+from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
 _HEADER = ("cell", "track", "outcome", "step", "time", "held", "memory", "peak", "compared")
+_RED = frozenset({Outcome.FAIL, Outcome.ERROR})
+_FOLLOWS_GRADIENT = frozenset({(Check.LOSS, Outcome.FAIL), (Check.UPDATE, Outcome.FAIL)})
 _NUMERIC = frozenset({3, 4, 5, 6, 7, 8})
 
 
@@ -82,12 +84,39 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
         text = f"ERROR  {cell.cell}: {raised.type} in {raised.phase}{where}: {visible(raised.message)}"
         yield f"{text}\n{_indented(raised.traceback)}" if verbosity is Verbosity.VERBOSE else text
     for track in cell.tracks:
-        for case in track.cases:
-            text = _case_text(cell, track, case, verbosity)
-            if text:
-                yield text
+        shown, rest = (track.cases, ()) if verbosity is Verbosity.VERBOSE else _telling(track)
+        texts = (_case_text(cell, track, case, verbosity) for case in shown)
+        yield from (text for text in texts if text)
+        if rest:
+            names = ", ".join(visible(case.name) for case in rest)
+            yield (
+                f"{track.outcome.upper()}  {cell.cell} / {track.track} / {len(rest)} more cases that say"
+                f" the same of other places (-v shows each): {names}"
+            )
     if verbosity is Verbosity.VERBOSE and cell.facts:
         yield "\n".join(f"note  {cell.cell}: {f.kind} at {f.where}: {one_line(f.detail)}" for f in cell.facts)
+
+
+def _telling(track: TrackVerdict) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """Return the cases that are shown in full, and the red ones that repeat what those say.
+
+    Of each red check the worst place is shown; a wrong gradient makes every later loss and
+    update wrong as well, so those are only named beside it.
+    """
+    red = [case for case in track.cases if case.outcome in _RED]
+    worst: dict[tuple[Check, Outcome], Case] = {}
+    for case in red:
+        key = (case.check, case.outcome)
+        if key not in worst or _size(case) > _size(worst[key]):
+            worst[key] = case
+    if (Check.GRADIENT, Outcome.FAIL) in worst:
+        worst = {key: case for key, case in worst.items() if key not in _FOLLOWS_GRADIENT}
+    kept = [case for case in track.cases if case.outcome not in _RED or case in worst.values()]
+    return tuple(kept), tuple(case for case in red if case not in kept)
+
+
+def _size(case: Case) -> float:
+    return max((difference.rel_err for difference in case.differences), default=0.0)
 
 
 def _case_text(cell: CellVerdict, track: TrackVerdict, case: Case, verbosity: Verbosity) -> str:
