@@ -69,7 +69,8 @@ class RegionNotes:
 
     def operator_ran(self, call: OperatorCall, active: Sequence[tuple[Region, bool]]) -> None:
         """Note one operator; `active` are regions from outer to inner, True where they are replayed."""
-        self._last_drew = call.drew
+        if not call.traits.ignored:  # torch detaches what it stores before its policy is noted
+            self._last_drew = call.drew
         if call.traits.mutates:
             # an operator may write to what it had saved (RReLU's noise): backward uses the new content
             for packed, tensor in self._pending:

@@ -21,7 +21,7 @@ from acgate.evidence.names import canonical
 from acgate.observe.calls import CallCounter
 from acgate.observe.planting import Planting
 from acgate.observe.region import Region
-from acgate.observe.seam_frame import observed_frame
+from acgate.observe.seam_frame import noting_inputs, observed_frame
 from acgate.observe.seam_names import region_target
 from acgate.observe.seam_policy import PolicySeam
 from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task, tracing
@@ -64,6 +64,7 @@ class RegionMonitor:
         self._observed: tuple[RegionRecord, ...] = ()
         self._replays = 0
         self._home_made: frozenset[int] = frozenset()
+        self._saved_inputs: tuple[Any, ...] = ()
 
     # -- installing -----------------------------------------------------------------------------
 
@@ -74,6 +75,9 @@ class RegionMonitor:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_replaced("_CheckpointFrame", observed_frame(frame, self)))
             stack.enter_context(_replaced("_CachingTorchDispatchMode", self.policies.recording(caching)))
+            if hasattr(torch_checkpoint, "_NoopSaveInputs"):
+                saver = torch_checkpoint._NoopSaveInputs
+                stack.enter_context(_replaced("_NoopSaveInputs", noting_inputs(saver, self)))
             stack.enter_context(self._watched_reentrant())
             stack.enter_context(CallCounter(self._model, on_replay=self._module_replayed))
             if not self._early_stop:
@@ -144,6 +148,15 @@ class RegionMonitor:
     def new_frame(self, function: Callable[..., Any]) -> Region:
         """Return a region for a non-reentrant frame that torch builds."""
         return self._describe(function, Implementation.NON_REENTRANT)
+
+    def note_saved_inputs(self, inputs: tuple[Any, ...]) -> None:
+        """Torch saves these inputs for the frame that it builds next."""
+        self._saved_inputs = inputs
+
+    def take_saved_inputs(self) -> tuple[Any, ...]:
+        """Return the inputs noted last, and forget them."""
+        inputs, self._saved_inputs = self._saved_inputs, ()
+        return inputs
 
     def enter(self, region: Region, inputs: object) -> None:
         """The forward of a region begins."""

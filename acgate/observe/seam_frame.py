@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils import checkpoint as torch_checkpoint
 
-from acgate.observe.seam_names import bound_arguments, cells_of
+from acgate.observe.seam_names import cells_of, hidden_inputs
 from acgate.observe.seam_torch import quiet, tracing
 
 if TYPE_CHECKING:
@@ -31,17 +31,17 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
         ) -> None:
             self._region: Region | None = None
             self._done = False
-            self._kwargs: Any = None
+            self._hidden: tuple[Any, ...] = ()
+            self._saver: Any = None
             self._storage: dict[Any, Any] | None = None
             self.metadata_fn: Any
             super().__init__(recompute_fn, early_stop, *args, **kwargs)
             if tracing():
                 return
             cells = cells_of(recompute_fn)
-            function = cells["fn"].cell_contents
-            region = monitor.new_frame(function)
+            region = monitor.new_frame(cells["fn"].cell_contents)
             self._region = region
-            self._kwargs = (cells["kwargs"].cell_contents, bound_arguments(function))
+            self._hidden = hidden_inputs(cells)
             region.early_stop = bool(early_stop)
             region.preserve_rng_state = bool(cells["preserve_rng_state"].cell_contents)
             _read_policy(region, cells["recompute_context"].cell_contents, self, monitor)
@@ -54,8 +54,20 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
         def save_inputs(self, *args: Any) -> None:
             # reached only where gradients are enabled, and right before the forward runs
             if self._region is not None:
-                monitor.enter(self._region, (args, self._kwargs))
+                monitor.enter(self._region, (args, self._hidden))
             super().save_inputs(*args)
+
+        @property
+        def input_saver(self) -> Any:
+            return self._saver
+
+        @input_saver.setter
+        def input_saver(self, value: Any) -> None:
+            # NOTE [ Older frames ] Before `save_inputs`, the inputs were saved by an autograd
+            # function whose result the frame got; without gradients that has no `grad_fn`.
+            self._saver = value
+            if value is not None and value.grad_fn is not None and self._region is not None:
+                monitor.enter(self._region, (monitor.take_saved_inputs(), self._hidden))
 
         @property
         def forward_completed(self) -> bool:
@@ -87,6 +99,18 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
     return ObservedFrame
 
 
+def noting_inputs(base: type[Any], monitor: RegionMonitor) -> type[Any]:
+    """Return a stand-in for the function that saved inputs; see NOTE [ Older frames ]."""
+
+    class NotingInputs:
+        @staticmethod
+        def apply(dummy: torch.Tensor, *inputs: Any) -> Any:
+            monitor.note_saved_inputs(inputs)
+            return base.apply(dummy, *inputs)
+
+    return NotingInputs
+
+
 def _read_policy(region: Region, context: Any, frame: Any, monitor: RegionMonitor) -> None:
     is_cache = isinstance(context, torch_checkpoint._CachedTorchDispatchMode)
     frame._storage = context.storage if is_cache else None
@@ -104,9 +128,7 @@ def _reported(
         depth = monitor.replay_began(region, storage)
         try:
             if monitor.planting.wants_scale(region):
-                cells = cells_of(recompute)
-                bound = bound_arguments(cells["fn"].cell_contents)
-                monitor.planting.spare((args, cells["kwargs"].cell_contents, bound))
+                monitor.planting.spare((args, hidden_inputs(cells_of(recompute))))
             if not monitor.planting.wants_numbers(region):
                 recompute(*args)
                 return

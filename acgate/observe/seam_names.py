@@ -44,6 +44,16 @@ def bound_arguments(function: Callable[..., Any]) -> tuple[Any, ...]:
     return (*function.args, *function.keywords.values(), *bound_arguments(function.func))
 
 
+def hidden_inputs(cells: Mapping[str, CellType]) -> tuple[Any, ...]:
+    """Return inputs of a region that are no positional arguments: keywords, and what partial bound.
+
+    Before torch kept positional arguments in the frame, keywords came as the first argument
+    of the recomputation instead of in its closure.
+    """
+    keywords = (cells["kwargs"].cell_contents,) if "kwargs" in cells else ()
+    return (*keywords, *bound_arguments(cells["fn"].cell_contents))
+
+
 def cells_of(recompute: Callable[..., Any]) -> dict[str, CellType]:
     """Return the variables that torch's `recompute_fn` closes over.
 
@@ -52,7 +62,7 @@ def cells_of(recompute: Callable[..., Any]) -> dict[str, CellType]:
     """
     code, closure = getattr(recompute, "__code__", None), getattr(recompute, "__closure__", None)
     cells = dict(zip(code.co_freevars, closure, strict=True)) if code is not None and closure else {}
-    missing = {"fn", "kwargs", "preserve_rng_state", "recompute_context"} - cells.keys()
+    missing = {"fn", "preserve_rng_state", "recompute_context"} - cells.keys()
     if missing:
         raise AcgateError(
             f"the observation seam does not see regions on torch {torch.__version__}:"

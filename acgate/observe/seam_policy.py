@@ -13,6 +13,7 @@ from acgate.observe.seam_torch import tracing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from acgate.observe.region_notes import RegionNotes
     from acgate.observe.seam import RegionMonitor
 
 
@@ -32,30 +33,30 @@ class PolicySeam:
             def __init__(
                 self, policy_fn: Callable[..., Any], storage: dict[Any, Any], *args: Any, **kw: Any
             ) -> None:
-                super().__init__(seam.listen(policy_fn, storage), storage, *args, **kw)
+                self._listener = _Listener(policy_fn)
+                if not tracing():
+                    seam.announce(self._listener.decisions, storage)
+                super().__init__(self._listener, storage, *args, **kw)
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                # Torch asks the policy after the operator ran since 2.13 and before it until then;
+                # here both have happened, and the result is stored.
+                self._listener.take_word()
+                result = super().__torch_dispatch__(func, types, args, kwargs)
+                word, notes = self._listener.take_word(), seam.notes()
+                if notes is not None and word is not None and not tracing():
+                    notes.decided(self._listener.decisions, func, word, result)
+                return result
 
         return RecordingCachingMode
 
-    def listen(self, policy: Callable[..., Any], storage: dict[Any, Any]) -> Callable[..., Any]:
-        """Return a policy that decides as `policy` does and has its decisions noted."""
-        if tracing():
-            return policy
-        decisions = Decisions(policy_name(policy), policy_identity(policy))
+    def notes(self) -> RegionNotes | None:
+        """Return what the observed step is noted in, None outside of it."""
+        return self._monitor.notes
+
+    def announce(self, decisions: Decisions, storage: dict[Any, Any]) -> None:
+        """A policy is about to decide what goes into `storage`."""
         self._waiting[id(storage)] = self._latest = decisions
-        monitor = self._monitor
-
-        def decide(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-            decision = policy(ctx, operator, *args, **kwargs)
-            if monitor.notes is not None and not tracing():
-                word = (
-                    ("PREFER_RECOMPUTE", "MUST_SAVE")[decision]
-                    if isinstance(decision, bool)
-                    else decision.name
-                )
-                monitor.notes.decided(decisions, operator, word, _output(ctx))
-            return decision
-
-        return decide
 
     def take(self, storage: dict[Any, Any] | None) -> Decisions | None:
         """Return the decisions that fill `storage`; without one, those of the latest policy.
@@ -95,9 +96,26 @@ class PolicySeam:
                 yield output, tensors
 
 
-def _output(ctx: Any) -> Any:
-    """Return the operator's result, which torch hands to policies since 2.13."""
-    return getattr(ctx, "op_output", None)
+class _Listener:
+    """A policy that decides as another does, and remembers its last word."""
+
+    def __init__(self, policy: Callable[..., Any]) -> None:
+        self._policy = policy
+        self.decisions = Decisions(policy_name(policy), policy_identity(policy))
+        self._word: str | None = None
+
+    def __call__(self, ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        decision = self._policy(ctx, operator, *args, **kwargs)
+        if isinstance(decision, bool):
+            self._word = "MUST_SAVE" if decision else "PREFER_RECOMPUTE"
+        else:
+            self._word = getattr(decision, "name", "PREFER_RECOMPUTE")
+        return decision
+
+    def take_word(self) -> str | None:
+        """Return the last decision and forget it; None where none was asked for."""
+        word, self._word = self._word, None
+        return word
 
 
 def _kept(entry: Any) -> Iterator[torch.Tensor]:
