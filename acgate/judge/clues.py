@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from acgate.judge import finding_wording
 from acgate.judge.figures import count, listed
 from acgate.judge.places import WORDS
-from acgate.vocabulary import Check, Quantity, Severity
+from acgate.vocabulary import Check, FindingKind, Quantity, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +98,13 @@ def _besides(context: TrackContext, check: Check) -> Iterator[str]:
 
 
 def _grave(context: TrackContext) -> list[Finding]:
-    """Return one finding of each kind that fails."""
-    failing = [f for f in context.wiring if f.severity == Severity.FAIL and f.allowed is None]
+    """Return one finding of each kind that fails, or that says why numbers differ."""
+    failing = [
+        finding
+        for finding in context.wiring
+        if finding.allowed is None
+        and (finding.severity == Severity.FAIL or finding.kind == FindingKind.SAVED_OUTPUT_CHANGED)
+    ]
     return list({finding.kind: finding for finding in reversed(failing)}.values())[::-1]
 
 

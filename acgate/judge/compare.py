@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -208,4 +209,10 @@ def _mismatch(
 
 
 def _key(step: StepRecord, micro: int, quantity: Quantity, name: str) -> TensorKey:
-    return TensorKey(step=step.step, micro=micro, quantity=quantity, name=name)
+    return _shared_key(step.step, micro, quantity, name)
+
+
+@functools.lru_cache(maxsize=2**18)
+def _shared_key(step: int, micro: int, quantity: Quantity, name: str) -> TensorKey:
+    """Make each key once: all runs of a cell have the same ones, and validating them is what takes time."""
+    return TensorKey(step=step, micro=micro, quantity=quantity, name=name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from acgate.vocabulary import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from acgate.evidence.records import Survey
 
@@ -23,14 +23,6 @@ def place_of(name: str, blocks: Sequence[str]) -> str:
 def places(survey: Survey) -> tuple[str, ...]:
     """Return all places, blocks in order first."""
     return (*survey.blocks, OTHER)
-
-
-def names_by_place(names: Iterable[str], survey: Survey) -> dict[str, tuple[str, ...]]:
-    """Sort parameter names by place; every place has an entry."""
-    found: dict[str, list[str]] = {place: [] for place in places(survey)}
-    for name in names:
-        found[place_of(name, survey.blocks)].append(name)
-    return {place: tuple(own) for place, own in found.items()}
 
 
 WORDS = {

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from acgate.evidence.records import TrackEvidence
-    from acgate.judge.cases import Slice
     from acgate.judge.compare import Mismatch
     from acgate.judge.context import TrackContext
     from acgate.judge.run_wording import Message
     from acgate.judge.side_effects import SideDifference
+    from acgate.judge.slices import Slice
     from acgate.judge.structure import StructureFault
     from acgate.judge.verdict import CellVerdict
     from acgate.plan.job import TensorKey
