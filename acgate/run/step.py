@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from acgate.evidence.names import canonical_map
 from acgate.evidence.records import MicroRecord, Seconds, StepRecord, TensorRecord
 from acgate.observe import module_state, rng
 from acgate.observe.content_hash import describe
 from acgate.observe.timing import Clock
+from acgate.run.names import by_canonical_name
 from acgate.run.precision import convert_batch, forward_context
 from acgate.targets.batch import named_tensors
 from acgate.vocabulary import Quantity, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
@@ -69,7 +69,7 @@ class Stepper:
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.device)
-        self._parameters = tensors_of(self.model.named_parameters())
+        self._parameters = by_canonical_name(self.model.named_parameters())
         self._before = {}
         self._known = {name: describe(p).hash for name, p in self._parameters.items()}
         self._samples = {name: _sample(p) for name, p in self._parameters.items() if p.requires_grad}
@@ -177,7 +177,7 @@ class Stepper:
         self.position.phase, self.position.micro = "observe", None
         self.observer.end_step()
         with self.clock.measure("observe"):
-            buffers = tensors_of(self.model.named_buffers())
+            buffers = by_canonical_name(self.model.named_buffers())
             state = module_state.snapshot(self.model)
             self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
             self.meter.offer(step, PER_STEP, Quantity.STATE, module_state.state_tensors(self.model).items())
@@ -223,9 +223,3 @@ def _describe(tensor: torch.Tensor | None) -> TensorRecord | None:
 def _sample(parameter: torch.Tensor) -> torch.Tensor:
     flat = parameter.detach().reshape(-1)
     return flat[:: max(1, flat.numel() // _SAMPLE)].clone()
-
-
-def tensors_of(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Return tensors by canonical name, in the model's order."""
-    own = dict(named)
-    return {name: own[original] for name, original in canonical_map(own).items()}

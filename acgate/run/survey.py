@@ -15,7 +15,7 @@ from acgate.evidence.records import Fact, Survey
 from acgate.observe import rng
 from acgate.run.apply import apply_by_policy
 from acgate.run.determinism import controlled, seed_everything
-from acgate.run.track import tied_groups
+from acgate.run.identity import tied_groups
 from acgate.targets.blocks import find_blocks, key_layers
 from acgate.targets.load import load_target
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
-import traceback
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from acgate.errors import AcgateError, IncompleteError
-from acgate.evidence.names import canonical
 from acgate.evidence.records import (
     Fact,
     Identity,
-    ParameterRecord,
     Raised,
     StateRecord,
     StepRecord,
@@ -26,19 +19,24 @@ from acgate.evidence.records import (
 )
 from acgate.observe import memory, module_state, rng
 from acgate.observe.calls import CallCounter
-from acgate.observe.content_hash import content_hash, self_test, tampered
+from acgate.observe.content_hash import self_test, tampered
 from acgate.observe.gradients import GradientHooks
 from acgate.observe.observer import Observer
+from acgate.observe.planting import OutputPlant, plant_at_output
 from acgate.run.apply import apply_track
-from acgate.run.batches import batch_digest
-from acgate.run.determinism import controlled, global_digest, is_missing_form, seed_everything
+from acgate.run.determinism import controlled, is_missing_form, seed_everything
+from acgate.run.exceptions import raised_by
+from acgate.run.identity import identity_of, structure_of
 from acgate.run.measure import Meter
 from acgate.run.precision import convert_model
-from acgate.run.step import Position, Stepper, tensors_of
+from acgate.run.step import Position, Stepper
+from acgate.targets.blocks import find_blocks
 from acgate.targets.load import load_target
 from acgate.topology.single import SingleDevice
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import nn
 
     from acgate.evidence.paths import RunPaths
@@ -57,6 +55,7 @@ class _Trail:
     steps: list[StepRecord] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     observer: Observer | None = None
+    planted_at_output: OutputPlant | None = None
     meter: Meter | None = None
     raised: Raised | None = None
     two_forwards_raised: Raised | None = None
@@ -78,6 +77,8 @@ def run_track(job: TrackJob, paths: RunPaths, nonce: str, progress: Progress) ->
     if mode == "strict" and _lacks_form(trail):
         mode = "warn"
         trail, missing = _attempt(job, paths, progress, mode, fill=fill)
+    if _is_scale(job) and trail.raised is None and not _planted(trail):
+        trail, missing = _attempt(job, paths, progress, mode, fill=fill, at_output=True)
     if job.name == "none" and mode != "off" and fill and not _finite(trail):
         again, missing_again = _attempt(job, paths, progress, mode, fill=False)
         if _finite(again):
@@ -104,22 +105,33 @@ def run_track(job: TrackJob, paths: RunPaths, nonce: str, progress: Progress) ->
         no_deterministic_form=tuple(missing),
         deterministic=mode,
         fill_memory=fill,
-        planted=trail.observer.planted() if trail.observer else False,
+        planted=_planted(trail),
         peak_bytes_device=memory.device_peak(job.spec.device),
         worker_seconds=time.perf_counter() - started,
     )
 
 
 def _attempt(
-    job: TrackJob, paths: RunPaths, progress: Progress, mode: Deterministic, *, fill: bool
+    job: TrackJob,
+    paths: RunPaths,
+    progress: Progress,
+    mode: Deterministic,
+    *,
+    fill: bool,
+    at_output: bool = False,
 ) -> tuple[_Trail, list[str]]:
-    """Run the track once under one profile; put global state and RNG back afterwards."""
+    """Run the track once under one profile; put global state and RNG back afterwards.
+
+    `at_output` plants a fault at the gradient of a block's output, where no replay can carry it.
+    """
     trail = _Trail()
     position = Position(phase="import")
     random_state = rng.capture()
     try:
         with controlled(mode, fill_memory=fill, threads=job.spec.threads) as missing:
-            trail.raised = _guarded(position, lambda: _run(job, paths, trail, position, progress))
+            trail.raised = _guarded(
+                position, lambda: _run(job, paths, trail, position, progress, at_output=at_output)
+            )
     finally:
         rng.restore(random_state)
     changed = tampered()
@@ -139,11 +151,19 @@ def _guarded(position: Position, work: Any) -> Raised | None:
     except AcgateError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is evidence
-        return _raised(error, position)
+        return raised_by(error, position)
     return None
 
 
-def _run(job: TrackJob, paths: RunPaths, trail: _Trail, position: Position, progress: Progress) -> None:
+def _run(
+    job: TrackJob,
+    paths: RunPaths,
+    trail: _Trail,
+    position: Position,
+    progress: Progress,
+    *,
+    at_output: bool,
+) -> None:
     spec, cell = job.spec, job.cell
     progress("import", None)
     target = load_target(spec.model, seed=spec.seed)
@@ -163,14 +183,18 @@ def _run(job: TrackJob, paths: RunPaths, trail: _Trail, position: Position, prog
         memory.reset_peak(spec.device)
         hooks = stack.enter_context(GradientHooks(model, keep=job.details is not None))
         calls = stack.enter_context(CallCounter(model))
+        plant = None if at_output else job.plant
         trail.observer = stack.enter_context(
-            Observer(model, early_stop=job.early_stop, plant=job.plant, optimizer=optimizer)
+            Observer(model, early_stop=job.early_stop, plant=plant, optimizer=optimizer)
         )
+        if at_output and job.plant is not None:
+            trail.planted_at_output = plant_at_output(model, _last_block(model, target), job.plant.factor)
+            stack.callback(trail.planted_at_output.remove)
         trail.meter = Meter(job.details, _spill_path(job, paths))
-        trail.structure = _structure(model)
+        trail.structure = structure_of(model)
         trail.state_before = module_state.snapshot(model)
         seed_everything(topology.seed(spec.seed + 2))
-        trail.identity = _identity(job, target, model, batches)
+        trail.identity = identity_of(job, target, model, batches)
         stepper = Stepper(
             model=topology.wrap(model),
             target=target,
@@ -195,81 +219,28 @@ def _run(job: TrackJob, paths: RunPaths, trail: _Trail, position: Position, prog
             )
 
 
+def _last_block(model: nn.Module, target: Target) -> str:
+    """Return the block whose output's gradient reaches most of the others, or the whole model."""
+    names = find_blocks(model, target.blocks, required=False).names
+    return names[-1] if names else ""
+
+
+def _is_scale(job: TrackJob) -> bool:
+    return job.plant is not None and job.plant.kind == "scale"
+
+
+def _planted(trail: _Trail) -> bool:
+    """Say whether the fault of the job was really put in."""
+    if trail.planted_at_output is not None:
+        return trail.planted_at_output.planted()
+    return trail.observer is not None and trail.observer.planted()
+
+
 def _spill_path(job: TrackJob, paths: RunPaths) -> Path | None:
     if job.details is None:
         return None
     name = job.name if job.details.spill else job.details.reference
     return None if name is None else paths.spill(job.cell.identifier, name)
-
-
-def tied_groups(model: nn.Module) -> tuple[tuple[str, ...], ...]:
-    """Return the canonical names of parameters that share one tensor, group by group."""
-    groups: dict[int, set[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        groups.setdefault(id(parameter), set()).add(canonical(name))
-    return tuple(sorted(tuple(sorted(names)) for names in groups.values() if len(names) > 1))
-
-
-def _structure(model: nn.Module) -> Structure:
-    return Structure(
-        parameters={
-            name: ParameterRecord(shape=tuple(p.shape), dtype=_dtype(p), trainable=p.requires_grad)
-            for name, p in tensors_of(model.named_parameters()).items()
-        },
-        buffers={
-            name: ParameterRecord(shape=tuple(b.shape), dtype=_dtype(b))
-            for name, b in tensors_of(model.named_buffers()).items()
-        },
-        tied=tied_groups(model),
-        state_dict=tuple(sorted(model.state_dict())),
-    )
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _identity(job: TrackJob, target: Target, model: nn.Module, batches: Any) -> Identity:
-    state = hashlib.blake2b(digest_size=8)
-    for source in (model.named_parameters(), model.named_buffers()):
-        for name, tensor in sorted(tensors_of(source).items()):
-            state.update(f"{name} {content_hash(tensor)}\n".encode())
-    spec = job.spec
-    configuration = f"{job.cell.identifier} {spec.seed} {job.micro_steps} {spec.threads} {spec.device}"
-    return Identity(
-        target=target.digest,
-        configuration=hashlib.blake2b(configuration.encode(), digest_size=8).hexdigest(),
-        initial_state=state.hexdigest(),
-        batches=tuple(batch_digest(batch) for batch in batches),
-        rng=rng.digests(target.generators, model),
-        global_state=global_digest(),
-        torch=torch.__version__,
-        device=spec.device if spec.device == "cpu" else torch.cuda.get_device_name(),
-    )
-
-
-def _raised(error: BaseException, position: Position) -> Raised:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not _is_ours(f.filename)]
-    return Raised(
-        type=type(error).__name__,
-        message=str(error).strip() or type(error).__name__,
-        phase=position.phase,
-        step=position.step,
-        micro=position.micro,
-        schedule=position.schedule,
-        exits=isinstance(error, SystemExit),
-        where=f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else None,
-        traceback="".join(traceback.format_list(own or frames)),
-    )
-
-
-_TORCH = str(Path(torch.__file__).parent)
-_ACGATE = str(Path(__file__).parents[1])
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith((_TORCH, _ACGATE, "<frozen"))
 
 
 def _lacks_form(trail: _Trail) -> bool:
