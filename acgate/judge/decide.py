@@ -12,6 +12,7 @@ from acgate.judge.cases import Judged, comparing_cases, structure_case
 from acgate.judge.context import make_context
 from acgate.judge.extra_cases import engagement_case, extra_cases, planted_cases, resources_case, wiring_case
 from acgate.judge.inputs import CellInputs
+from acgate.judge.key_layers import key_layers
 from acgate.judge.noise import measure_noise
 from acgate.judge.outcomes import worst
 from acgate.judge.reference import trouble_with_reference
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from acgate.evidence.records import Survey, TrackEvidence
+    from acgate.judge.context import TrackContext
     from acgate.judge.noise import Noise
+    from acgate.judge.verdict import KeyLayer
     from acgate.plan.cell import Cell
     from acgate.spec.models import GateSpec
     from acgate.spec.tolerances import Tolerances
@@ -60,9 +63,11 @@ def judge_cell(  # noqa: PLR0917 - the same seven as `needs`, in the same order
         headline, text = run_wording.reference_trouble(inputs, trouble)
         return _cell_without_reference(inputs, headline, text)
     noise = measure_noise(inputs, reference)
-    cases = {track: _judge_track(inputs, reference, track, noise) for track in inputs.tracks}
+    contexts = {track: _context(inputs, reference, track, noise) for track in inputs.tracks}
+    cases = {track: _judge_track(inputs, track, context) for track, context in contexts.items()}
     cases[inputs.tracks[0]] += planted_cases(inputs, noise)
-    return _cell_verdict(inputs, reference, noise, cases)
+    layers = {track: key_layers(context) for track, context in contexts.items() if context}
+    return _cell_verdict(inputs, reference, noise, cases, layers)
 
 
 def decide(
@@ -109,12 +114,16 @@ def decide(
     )
 
 
-def _judge_track(inputs: CellInputs, reference: TrackEvidence, track: str, noise: Noise) -> list[Judged]:
-    if track in inputs.problems or track not in inputs.runs:
+def _context(inputs: CellInputs, reference: TrackEvidence, track: str, noise: Noise) -> TrackContext | None:
+    run = inputs.run(track)
+    return None if run is None else make_context(inputs, reference, run, noise)
+
+
+def _judge_track(inputs: CellInputs, track: str, context: TrackContext | None) -> list[Judged]:
+    if context is None:
         headline, text = run_wording.run_missing(track, inputs.problems.get(track))
         return [_unchecked(headline, text)]
-    context = make_context(inputs, reference, inputs.runs[track], noise)
-    if context.complete and not comparable(reference, context.candidate):
+    if context.complete and not comparable(context.reference, context.candidate):
         # Two runs that began differently say nothing about each other.
         rest = (engagement_case(context), wiring_case(context), resources_case(context))
         return [structure_case(context), *map(Judged, rest)]
@@ -139,11 +148,17 @@ def _cell_without_reference(inputs: CellInputs, headline: str, text: str) -> Cel
 
 
 def _cell_verdict(
-    inputs: CellInputs, reference: TrackEvidence, noise: Noise, cases: TrackCases
+    inputs: CellInputs,
+    reference: TrackEvidence,
+    noise: Noise,
+    cases: TrackCases,
+    layers: Mapping[str, tuple[KeyLayer, ...]],
 ) -> CellVerdict:
     expected = sum(judged.expected for found in cases.values() for judged in found)
     compared = sum(judged.case.compared for found in cases.values() for judged in found)
-    tracks = tuple(_track_verdict(inputs, track, found) for track, found in cases.items())
+    tracks = tuple(
+        _track_verdict(inputs, track, found, layers.get(track, ())) for track, found in cases.items()
+    )
     outcome = worst(track.outcome for track in tracks)
     if outcome is not Outcome.FAIL and (expected != compared or not compared):
         outcome = Outcome.ERROR
@@ -163,13 +178,16 @@ def _cell_verdict(
     )
 
 
-def _track_verdict(inputs: CellInputs, track: str, found: Sequence[Judged]) -> TrackVerdict:
+def _track_verdict(
+    inputs: CellInputs, track: str, found: Sequence[Judged], layers: tuple[KeyLayer, ...]
+) -> TrackVerdict:
     run = inputs.run(track)
     seen = run.observation if run else None
     return TrackVerdict(
         track=track,
         outcome=worst(judged.case.outcome for judged in found),
         cases=tuple(judged.case for judged in found),
+        key_layers=layers,
         seconds=step_seconds(run) if run else Seconds(),
         peak_bytes=seen.peak_bytes if seen else None,
         held_bytes=seen.held_bytes if seen else None,
@@ -178,9 +196,15 @@ def _track_verdict(inputs: CellInputs, track: str, found: Sequence[Judged]) -> T
 
 
 def step_seconds(run: TrackEvidence) -> Seconds:
-    """Return the mean time of an ordinary step by phase; the first one warms up and is left out."""
-    steps = [step.seconds for step in run.steps if step.schedule is Schedule.ACCUMULATE]
-    steps = steps[1:] or steps
+    """Return the mean time of an ordinary step by phase.
+
+    The first step warms up and the observed one is slowed by being looked at; both are left out
+    where others remain.
+    """
+    observed = run.observation.step if run.observation else None
+    ordinary = [step for step in run.steps if step.schedule is Schedule.ACCUMULATE]
+    calm = [step.seconds for step in ordinary if step.step not in {0, observed}]
+    steps = calm or [step.seconds for step in ordinary]
     if not steps:
         return Seconds()
     return Seconds(

@@ -8,7 +8,7 @@ from acgate.errors import ExitCode
 from acgate.evidence.records import Fact, Raised, Seconds
 from acgate.plan.job import TensorKey
 from acgate.spec.models import Frozen
-from acgate.vocabulary import Band, Check, Outcome
+from acgate.vocabulary import Band, Check, Outcome, Quantity
 
 
 class Difference(Frozen):
@@ -79,12 +79,34 @@ class Case(Frozen):
         return self.check if self.place is None else f"{self.check}[{self.place}]"
 
 
+class KeyLayer(Frozen):
+    """One quantity of a layer that the user marked.
+
+    Attributes:
+        compared: Tensors compared over all steps.
+        differing: Those of them that are not equal bit for bit.
+        worst: The largest measured difference, None where nothing differs or nothing was measured.
+    """
+
+    name: str
+    quantity: Quantity
+    outcome: Outcome
+    compared: int
+    differing: int = 0
+    worst: Difference | None = None
+
+
 class TrackVerdict(Frozen):
-    """All cases of one AC track of one cell."""
+    """All cases of one AC track of one cell.
+
+    Attributes:
+        key_layers: A line for each layer that the user marked, and each of its quantities.
+    """
 
     track: str
     outcome: Outcome
     cases: tuple[Case, ...]
+    key_layers: tuple[KeyLayer, ...] = ()
     seconds: Seconds = Seconds()
     peak_bytes: int | None = None
     held_bytes: int | None = None

@@ -5,17 +5,18 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from junit_xml import TestCase, TestSuite
 
 from acgate.errors import AcgateError, ExitCode
 from acgate.report.escape import one_line, visible
-from acgate.report.wording import finding_line
+from acgate.report.wording import finding_line, key_layer_line
 from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
@@ -46,6 +47,7 @@ def render(verdict: Verdict) -> str:
         AcgateError: The document does not say what the verdict says (an internal error).
     """
     suites = [(cell.cell, list(_cell_entries(verdict.target, cell))) for cell in verdict.cells]
+    layers = {cell.cell: _key_layers(cell) for cell in verdict.cells}
     red = sum(entry.outcome in _RED for _, entries in suites for entry in entries)
     if verdict.exit_code == ExitCode.PASS and red:
         raise AcgateError(f"the verdict passes, but {red} of its cases do not")
@@ -55,7 +57,7 @@ def render(verdict: Verdict) -> str:
         suites.append(("run", [entry]))
     dropped = {f"dropped.{cell}": reason for cell, reason in verdict.dropped.items()}
     versions = {f"version.{name}": version for name, version in verdict.versions.items()}
-    return _document(suites, versions | dropped)
+    return _document(suites, versions | dropped, layers)
 
 
 def render_problem(message: str, exit_code: ExitCode) -> str:
@@ -91,10 +93,23 @@ def _text(case: Case) -> str:
     return "\n".join([case.text or case.headline, *(finding_line(finding) for finding in case.findings)])
 
 
-def _document(suites: Sequence[tuple[str, Sequence[Entry]]], properties: dict[str, str]) -> str:
+def _key_layers(cell: CellVerdict) -> dict[str, str]:
+    """Return a property for each layer that the user marked."""
+    return {
+        f"key_layer.{track.track}.{layer.name}.{layer.quantity}": key_layer_line(layer)
+        for track in cell.tracks
+        for layer in track.key_layers
+    }
+
+
+def _document(
+    suites: Sequence[tuple[str, Sequence[Entry]]],
+    properties: dict[str, str],
+    own_properties: Mapping[str, dict[str, str]] = MappingProxyType({}),
+) -> str:
     root = ET.Element("testsuites", {"name": "acgate"})
     for name, entries in suites:
-        root.append(_suite(name, entries, properties))
+        root.append(_suite(name, entries, properties | own_properties.get(name, {})))
     totals = Counter[str]()
     for suite in root:
         totals.update({key: int(suite.get(key, "0")) for key in _COUNTED})

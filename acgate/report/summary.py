@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 from acgate.report.escape import one_line, visible
 from acgate.report.table import table
-from acgate.report.wording import counted, duration, finding_line, ratio, size, step_seconds
-from acgate.vocabulary import Check, Outcome
+from acgate.report.wording import (
+    NOT_MEASURED,
+    counted,
+    duration,
+    finding_line,
+    key_layer_line,
+    ratio,
+    size,
+    step_seconds,
+)
+from acgate.vocabulary import Check, Outcome, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +47,7 @@ def summary(verdict: Verdict, verbosity: Verbosity = Verbosity.NORMAL) -> str:
     parts: list[str] = []
     if verbosity > Verbosity.QUIET and verdict.cells:
         parts.append(_table(verdict))
+        parts += [text for text in (_key_layers(verdict),) if text]
     for cell in verdict.cells:
         parts += _cell_texts(cell, verbosity)
     if verbosity > Verbosity.QUIET:
@@ -54,6 +64,27 @@ def _table(verdict: Verdict) -> str:
     title = f"{visible(verdict.target)} ({one_line(verdict.source)}), {counted(len(verdict.cells), 'cell')}"
     legend = "time, memory: of one step and held for its backward, relative to none; -: not measured"
     return f"{title}\n{table(_HEADER, rows, _NUMERIC)}\n{legend}"
+
+
+def _key_layers(verdict: Verdict) -> str:
+    """Return a table with a line for each layer that the user marked, empty where there is none."""
+    rows = []
+    for cell in verdict.cells:
+        for track in cell.tracks:
+            lines: dict[str, dict[Quantity, str]] = {}
+            for layer in track.key_layers:
+                lines.setdefault(layer.name, {})[layer.quantity] = key_layer_line(layer)
+            rows += [
+                (
+                    cell.cell,
+                    track.track,
+                    visible(name),
+                    found.get(Quantity.GRADIENT, NOT_MEASURED),
+                    found.get(Quantity.UPDATE, NOT_MEASURED),
+                )
+                for name, found in lines.items()
+            ]
+    return table(("cell", "track", "key layer", "gradient", "update"), rows) if rows else ""
 
 
 def _rows(cell: CellVerdict) -> Iterator[tuple[str, ...]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.vocabulary import Outcome
+
 if TYPE_CHECKING:
     from acgate.evidence.records import Seconds
-    from acgate.judge.verdict import Finding
+    from acgate.judge.verdict import Finding, KeyLayer
 
 NOT_MEASURED = "-"
 
@@ -51,6 +53,16 @@ def ratio(candidate: float | None, reference: float | None) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun in the right form."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def key_layer_line(layer: KeyLayer) -> str:
+    """Return what became of a marked layer: equal, or by how much it differs and where."""
+    if not layer.differing and layer.outcome is Outcome.PASS:
+        return f"equal ({layer.compared:,})"
+    line = f"{layer.outcome}: {layer.differing:,} of {layer.compared:,} differ"
+    if layer.worst is None:
+        return line
+    return f"{line}, rel_err {layer.worst.rel_err:.2e} in step {layer.worst.key.step}"
 
 
 def finding_line(finding: Finding) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from acgate.evidence.records import Fact, Raised
-from acgate.judge.verdict import Case, CellVerdict, Finding, Verdict
+from acgate.judge.verdict import Case, CellVerdict, Finding, KeyLayer, Verdict
 from acgate.report.summary import Verbosity, summary
 from acgate.report.wording import duration, ratio, size
-from acgate.vocabulary import Outcome
+from acgate.vocabulary import Outcome, Quantity
 
 Make = Callable[..., Verdict]
 MakeCase = Callable[..., Case]
@@ -143,3 +143,18 @@ def test_sizes_have_a_binary_unit(count: int | None, text: str) -> None:
 def test_a_ratio_needs_both_sides(candidate: float | None, reference: float | None, text: str) -> None:
     """Nothing is divided by what was not measured."""
     assert ratio(candidate, reference) == text
+
+
+def test_every_key_layer_has_a_line_of_its_own(verdict: Make, case: MakeCase) -> None:
+    """What the user marked is never only part of a sum."""
+    layers = (
+        KeyLayer(name="head", quantity=Quantity.GRADIENT, outcome=Outcome.PASS, compared=6),
+        KeyLayer(name="head", quantity=Quantity.UPDATE, outcome=Outcome.FAIL, compared=3, differing=2),
+    )
+    made = verdict(case(Outcome.PASS))
+    cell = made.cells[0]
+    track = cell.tracks[0].model_copy(update={"key_layers": layers})
+    text = summary(made.model_copy(update={"cells": (cell.model_copy(update={"tracks": (track,)}),)}))
+    line = next(line for line in text.splitlines() if " head " in line)
+    assert "equal (6)" in line
+    assert "fail: 2 of 3 differ" in line
