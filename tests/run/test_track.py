@@ -290,6 +290,9 @@ def test_a_fault_is_planted_at_a_blocks_output_where_no_replay_carries_it(track)
         def apply_ac(model, track):
             for layer in model.layers:
                 layer.forward = (lambda f: lambda x: checkpoint(f, x, use_reentrant=True))(layer.forward)
+        _batches = batches
+        def batches(bucket):
+            return [{"x": b["x"].requires_grad_()} for b in _batches(bucket)]
     """
     evidence = track("block", text=text, steps=1, plant=Plant(kind="scale", region=0, factor=1.5))
     assert evidence.planted
