@@ -15,7 +15,9 @@ from acgate.plan.job import Details, Deterministic, Plant, TensorKey
 from acgate.spec.models import Frozen
 from acgate.vocabulary import Implementation, Schedule
 
-SCHEMA = 1
+Schema = Literal[1]
+SCHEMA: Schema = 1
+"""Evidence of another schema is not read: what it says may mean something else."""
 
 
 class TensorRecord(Frozen):
@@ -314,7 +316,7 @@ class TrackEvidence(Frozen):
         worker_seconds: Wall time of the whole job.
     """
 
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    schema_: Schema = Field(default=SCHEMA, alias="schema")
     kind: Literal["track"] = "track"
     nonce: str
     name: str
@@ -362,7 +364,7 @@ class Survey(Frozen):
         tokens: Elements of the first batch tensor, summed over the batches of one step.
     """
 
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    schema_: Schema = Field(default=SCHEMA, alias="schema")
     kind: Literal["survey"] = "survey"
     nonce: str
     target: str

@@ -12,7 +12,7 @@ import acgate
 from acgate.errors import EvidenceError, OutputError, UsageError
 from acgate.evidence.lock import DirectoryLock
 from acgate.evidence.paths import RunPaths
-from acgate.evidence.records import SCHEMA, Survey, TrackEvidence
+from acgate.evidence.records import SCHEMA, Schema, Survey, TrackEvidence
 from acgate.evidence.store import has_record, read_record, write_record, write_text
 from acgate.spec.models import Frozen, GateSpec
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from acgate.plan.cell import Cell
 
 _MARKER = "acgate run directory\n"
+_PROBLEM = ".problem"
 
 
 class Manifest(Frozen):
     """Which run this directory belongs to."""
 
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    schema_: Schema = Field(default=SCHEMA, alias="schema")
     nonce: str
     spec: GateSpec
     version: str = acgate.__version__
@@ -102,27 +103,47 @@ class RunDirectory:
         return read_record(self.paths.survey, Survey, self.nonce)
 
     def track(self, cell: Cell, name: str) -> TrackEvidence:
-        """Read the evidence of one run of one track."""
-        return read_record(self.paths.track(cell.identifier, name), TrackEvidence, self.nonce)
+        """Read the evidence of one run of one track.
+
+        Raises:
+            EvidenceError: Missing, damaged, of another run, or of another cell or name.
+        """
+        return _track(self.paths.track(cell.identifier, name), cell, self.nonce)
 
     def cell(self, cell: Cell) -> tuple[dict[str, TrackEvidence], dict[str, str]]:
-        """Read all evidence of a cell, and why jobs have none; other runs' files are passed over."""
+        """Read all evidence of a cell, and why jobs have none.
+
+        A run that goes on makes again what it cannot read; for a reader, that is a problem.
+        """
         evidence: dict[str, TrackEvidence] = {}
         problems: dict[str, str] = {}
         for path in sorted(self.paths.track(cell.identifier, "x").parent.glob("*.json")):
-            if path.name.endswith(".problem.json"):
-                if has_record(path, Problem, self.nonce):
+            name = path.name.removesuffix(".json")
+            try:
+                if name.endswith(_PROBLEM):
                     problem = read_record(path, Problem, self.nonce)
                     problems[problem.job] = problem.message
-            elif has_record(path, TrackEvidence, self.nonce):
-                record = read_record(path, TrackEvidence, self.nonce)
-                evidence[record.name] = record
+                else:
+                    evidence[name] = _track(path, cell, self.nonce)
+            except EvidenceError as error:
+                if self._lock is None:
+                    problems[name.removesuffix(_PROBLEM)] = str(error)
         return evidence, problems
 
     def write_problem(self, cell: Cell, name: str, message: str) -> None:
         """Record why a job has no evidence."""
-        path = self.paths.track(cell.identifier, f"{name}.problem")
+        path = self.paths.track(cell.identifier, f"{name}{_PROBLEM}")
         write_record(path, Problem(nonce=self.nonce, job=name, message=message))
+
+
+def _track(path: Path, cell: Cell, nonce: str) -> TrackEvidence:
+    record = read_record(path, TrackEvidence, nonce)
+    if record.cell != cell or record.name != path.name.removesuffix(".json"):
+        raise EvidenceError(
+            f"evidence lies in the wrong place: {path} holds {record.name} of {record.cell.identifier};"
+            " run again"
+        )
+    return record
 
 
 def _prepare(root: Path) -> None:
@@ -139,6 +160,11 @@ def _prepare(root: Path) -> None:
 def _manifest(paths: RunPaths, spec: GateSpec, *, resume: bool) -> Manifest:
     if resume and paths.manifest.exists():
         manifest = read_record(paths.manifest, Manifest)
+        if manifest.version != acgate.__version__:
+            raise UsageError(
+                f"--resume goes on with the run in {paths.root}, but acgate {manifest.version} began it and"
+                f" this is {acgate.__version__}; leave --resume out to start anew"
+            )
         _same(manifest.spec, spec, paths.root)
         return manifest
     _sweep(paths)

@@ -1,7 +1,8 @@
-"""An atomic store: written to a temporary name, flushed, renamed; read back strictly."""
+"""An atomic store: written to a temporary name, flushed, renamed; sealed, and read back strictly."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -13,6 +14,9 @@ from pydantic import BaseModel, ValidationError
 from acgate.errors import EvidenceError, OutputError
 
 Model = TypeVar("Model", bound=BaseModel)
+
+_SEAL = ',"seal":"'
+"""Begins the last key of a record: the digest of all text before it."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -43,9 +47,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_record(path: Path, record: BaseModel) -> None:
-    """Write one model as JSON, atomically. Non-finite numbers are kept as such."""
+    """Write one model as JSON, atomically, with a seal. Non-finite numbers are kept as such.
+
+    The seal shows damage and edits by hand; it is no protection against somebody who renews it.
+    """
     text = json.dumps(record.model_dump(mode="python", by_alias=True), default=_plain, separators=(",", ":"))
-    write_text(path, text + "\n")
+    body = text.removesuffix("}")
+    write_text(path, f'{body}{_SEAL}{_digest(body)}"}}\n')
 
 
 def _plain(value: object) -> object:
@@ -58,7 +66,8 @@ def read_record(path: Path, model: type[Model], nonce: str | None = None) -> Mod
     """Read one model back.
 
     Raises:
-        EvidenceError: Missing, damaged, or of another run (the nonce differs).
+        EvidenceError: Missing, damaged, changed since it was written, of another run (the nonce
+            differs), or of another version of acgate that writes other evidence.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -66,14 +75,28 @@ def read_record(path: Path, model: type[Model], nonce: str | None = None) -> Mod
         raise EvidenceError(f"evidence is missing: {path}") from None
     except OSError as error:
         raise EvidenceError(f"evidence cannot be read: {path}: {error.strerror or error}") from error
-    try:
-        record = model.model_validate(json.loads(text))
-    except (ValidationError, ValueError) as error:
+    except UnicodeDecodeError as error:
         raise EvidenceError(f"evidence is damaged: {path}: {error}") from error
+    body, _, seal = text.rpartition(_SEAL)
+    if seal != f'{_digest(body)}"}}\n':
+        raise EvidenceError(
+            f"evidence is damaged, or was changed after it was written: {path} (its seal does not fit);"
+            " run again"
+        )
+    try:
+        record = model.model_validate(json.loads(f"{body}}}"))
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise EvidenceError(
+            f"evidence is of another version of acgate: {path}: {error}; run again"
+        ) from error
     found = getattr(record, "nonce", nonce)
     if nonce is not None and found != nonce:
         raise EvidenceError(f"evidence is of another run: {path} (nonce {found}, this run is {nonce})")
     return record
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def has_record(path: Path, model: type[Model], nonce: str) -> bool:

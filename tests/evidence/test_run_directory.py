@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from acgate.errors import EvidenceError, OutputError, TargetError, UsageError
@@ -82,15 +80,63 @@ def test_a_truncated_file_is_no_evidence(tmp_path, keep):
         assert directory.cell(CELL) == ({}, {})
 
 
-def test_evidence_without_its_end_mark_is_damaged(tmp_path):
-    """The end mark is part of the contract."""
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (',"end":"end"', ""),
+        ('"end":"end"', '"end":"no"'),
+        ('"steps_wanted":1', '"steps_wanted":2'),
+        ('"early_stop":true', '"early_stop":false'),
+        ('"schema":1,', ""),
+        ('"name":"none"', '"name":"block","name":"none"'),
+        ("}\n", "}"),
+        (',"seal":"', ', "seal":"'),
+        ('{"schema"', '\xff{"schema"'),
+        ('{"schema"', "[" * 100_000),
+    ],
+)
+def test_evidence_that_was_changed_after_it_was_written_is_damaged(tmp_path, old, new):
+    """Whatever is edited, removed or damaged in a record, it counts no longer."""
     path = tmp_path / "x.json"
     write_record(path, evidence("ab"))
-    data = json.loads(path.read_text())
-    data["end"] = "no"
-    path.write_text(json.dumps(data))
+    assert read_record(path, TrackEvidence, "ab") == evidence("ab")
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="latin-1")
     with pytest.raises(EvidenceError, match="damaged"):
         read_record(path, TrackEvidence, "ab")
+
+
+def test_evidence_of_another_schema_is_not_read(tmp_path):
+    """What another version of acgate wrote may mean something else."""
+    path = tmp_path / "x.json"
+    write_record(path, evidence("ab").model_copy(update={"schema_": 2}))
+    with pytest.raises(EvidenceError, match="another version of acgate"):
+        read_record(path, TrackEvidence, "ab")
+
+
+@pytest.mark.parametrize(("folder", "name"), [("single-float32", "block"), ("single-bfloat16", "none")])
+def test_evidence_answers_only_for_its_own_run(tmp_path, folder, name):
+    """A file that was copied over that of another track or cell is no evidence, and a reader says so."""
+    cell = CELL.model_copy(update={"precision": folder.removeprefix("single-")})
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False) as directory:
+        path = directory.paths.track(folder, name)
+        write_record(path, evidence(directory.nonce))
+        assert directory.cell(cell) == ({}, {})
+        with pytest.raises(EvidenceError, match="wrong place"):
+            directory.track(cell, name)
+    evidences, problems = RunDirectory.read(tmp_path).cell(cell)
+    assert not evidences
+    assert "wrong place" in problems[name]
+
+
+def test_only_the_version_that_began_a_run_goes_on_with_it(tmp_path):
+    """Two versions of acgate never share a run."""
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False) as directory:
+        manifest = Manifest(nonce=directory.nonce, spec=GateSpec(), version="0.0.0")
+        write_record(directory.paths.manifest, manifest)
+    with pytest.raises(UsageError, match=r"acgate 0\.0\.0 began it"):
+        RunDirectory.open(tmp_path, GateSpec(), resume=True)
 
 
 def test_an_output_directory_that_is_a_file_is_refused(tmp_path):
