@@ -72,14 +72,16 @@ def run_track(job: TrackJob, paths: RunPaths, nonce: str, progress: Progress) ->
         IncompleteError: The target changed functions that a verdict rests on.
     """
     started = time.perf_counter()
-    mode, fill = job.deterministic, job.fill_memory
+    # As shipped means the kernels of production, whatever a reference ended up with.
+    mode: Deterministic = "off" if job.cell.as_shipped else job.deterministic
+    fill = job.fill_memory and mode != "off"
     trail, missing = _attempt(job, paths, progress, mode, fill=fill)
     if mode == "strict" and _lacks_form(trail):
         mode = "warn"
         trail, missing = _attempt(job, paths, progress, mode, fill=fill)
     if _is_scale(job) and trail.raised is None and not _planted(trail):
         trail, missing = _attempt(job, paths, progress, mode, fill=fill, at_output=True)
-    if job.name == "none" and mode != "off" and fill and not _finite(trail):
+    if job.name == "none" and fill and not _finite(trail):
         again, missing_again = _attempt(job, paths, progress, mode, fill=False)
         if _finite(again):
             trail, missing, fill = again, missing_again, False

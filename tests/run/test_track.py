@@ -57,13 +57,13 @@ def track(tmp_path):
     """Run one track of a target's text."""
     paths = RunPaths(tmp_path / "out")
 
-    def run(name="none", *, text="", precision="float32", steps=2, phases=None, **fields):
+    def run(name="none", *, text="", precision="float32", steps=2, phases=None, as_shipped=False, **fields):
         target = tmp_path / "target.py"
         target.write_text(TARGET + textwrap.dedent(text))
         spec = GateSpec(model=str(target), dtypes=(precision,), steps=steps, threads=1)
         job = TrackJob(
             spec=spec,
-            cell=Cell(topology="single", precision=precision),
+            cell=Cell(topology="single", precision=precision, as_shipped=as_shipped),
             name=name,
             track=name.split(".", maxsplit=1)[0],
             steps=steps,
@@ -351,3 +351,16 @@ def test_gradients_of_inputs_that_need_one_are_recorded(track):
     """
     record = track(text=text).steps[0].micro[0].input_gradients
     assert record["x"].norm > 0
+
+
+@pytest.mark.parametrize(("as_shipped", "expected"), [(False, 1.0), (True, 0.0)])
+def test_as_shipped_runs_the_kernels_of_production(track, as_shipped, expected):
+    """The deterministic profile switches torch's deterministic algorithms on, as shipped leaves them off."""
+    text = """
+        def loss(model, batch):
+            on = float(torch.are_deterministic_algorithms_enabled())
+            return model(batch["x"]).float().pow(2).mean() * 0 + on
+    """
+    evidence = track(text=text, as_shipped=as_shipped)
+    assert evidence.steps[0].micro[0].loss.norm == expected
+    assert evidence.deterministic == ("off" if as_shipped else "strict")
