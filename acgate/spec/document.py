@@ -7,6 +7,9 @@ from pathlib import Path
 
 from acgate.errors import UsageError
 
+_LARGEST = 16 * 2**20
+"""Bytes; a device such as /dev/zero has no end, and nobody writes settings of this size."""
+
 
 def read_toml(path: Path, problem: type[UsageError] = UsageError) -> dict[str, object]:
     """Read one TOML file.
@@ -16,10 +19,14 @@ def read_toml(path: Path, problem: type[UsageError] = UsageError) -> dict[str, o
         problem: What to raise.
 
     Raises:
-        UsageError: (or `problem`) The file is missing, unreadable, not UTF-8 or not TOML.
+        UsageError: (or `problem`) The file is missing, unreadable, too large, not UTF-8 or not TOML.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as stream:
+            content = stream.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise problem(f"{path}: is larger than {_LARGEST >> 20} MiB, which no TOML file for acgate is")
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise problem(f"{path}: there is no such file") from None
     except IsADirectoryError:

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from acgate.errors import PolicyError
 from acgate.spec.models import Policy
 from acgate.spec.policy import load_policy
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -63,3 +60,10 @@ def test_a_missing_policy_is_a_policy_error(tmp_path: Path) -> None:
         load_policy(tmp_path / "none.toml")
     with pytest.raises(PolicyError, match="is a directory"):
         load_policy(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no device without an end here")
+def test_a_file_without_an_end_is_refused() -> None:
+    """Reading a device never fills the memory."""
+    with pytest.raises(PolicyError, match="larger than 16 MiB"):
+        load_policy(Path("/dev/zero"))
