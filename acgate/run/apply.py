@@ -14,6 +14,7 @@ from acgate.checkpointing import (
 )
 from acgate.errors import PolicyError, TargetError
 from acgate.run.precision import convert_batch
+from acgate.spec.models import BlockCoverage
 from acgate.targets.blocks import find_blocks
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from acgate.checkpointing import Chain
     from acgate.spec.models import GateSpec
-    from acgate.targets.protocol import Target
+    from acgate.targets.protocol import AppliesAc, Target
 
 
 def apply_track(model: nn.Module, track: str, target: Target, spec: GateSpec) -> nn.Module:
@@ -33,7 +34,7 @@ def apply_track(model: nn.Module, track: str, target: Target, spec: GateSpec) ->
     """
     if track == "none":
         return model
-    match target.applies_ac:
+    match who_applies(target, spec):
         case "target":
             assert target.apply_ac is not None
             applied = target.apply_ac(model, track)
@@ -51,6 +52,23 @@ def apply_track(model: nn.Module, track: str, target: Target, spec: GateSpec) ->
         case "acgate":
             apply_by_policy(model, track, target, spec)
             return model
+
+
+def who_applies(target: Target, spec: GateSpec) -> AppliesAc:
+    """Say who makes the regions.
+
+    A model library's switch covers every block. Where the policy asks for other regions than that,
+    acgate makes them instead, so that a policy is never silently ignored.
+    """
+    if target.applies_ac != "hugging-face":
+        return target.applies_ac
+    every_block = BlockCoverage()
+    same = all(
+        getattr(coverage, name) == getattr(every_block, name)
+        for coverage in (spec.policy.block, spec.policy.selective)
+        for name in BlockCoverage.model_fields
+    )
+    return "hugging-face" if same else "acgate"
 
 
 def apply_by_policy(model: nn.Module, track: str, target: Target, spec: GateSpec) -> Applied:

@@ -13,7 +13,7 @@ from acgate.errors import AcgateError, IncompleteError, TargetError
 from acgate.evidence.names import canonical
 from acgate.evidence.records import Fact, Survey
 from acgate.observe import rng
-from acgate.run.apply import apply_by_policy
+from acgate.run.apply import apply_by_policy, who_applies
 from acgate.run.determinism import controlled, seed_everything
 from acgate.run.identity import tied_groups
 from acgate.targets.blocks import find_blocks, key_layers
@@ -60,7 +60,8 @@ def _build(target: Target, spec: GateSpec) -> nn.Module:
 
 def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> Survey:
     micro_steps = spec.micro_steps if "accumulate" in target.schedules else _SCHEDULES_WITHOUT_ACCUMULATION
-    blocks = find_blocks(model, target.blocks, required=target.applies_ac == "acgate")
+    applier = who_applies(target, spec)
+    blocks = find_blocks(model, target.blocks, required=applier == "acgate")
     wanted = spec.steps * micro_steps
     batches = _of_target("batches", lambda: target.batches(spec.bucket, wanted))
     parameters = {canonical(name): p for name, p in model.named_parameters()}
@@ -80,8 +81,8 @@ def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> S
         buffers=tuple(canonical(name) for name, _ in model.named_buffers()),
         tied=tied_groups(model),
         num_parameters=sum(p.numel() for p in parameters.values()),
-        applies_ac=target.applies_ac,
-        regions_expected=_regions(target, spec) if target.applies_ac == "acgate" else {},
+        applies_ac=applier,
+        regions_expected=_regions(target, spec) if applier == "acgate" else {},
         judged_schedules=tuple(target.schedules),
         micro_steps=micro_steps,
         batches=len(batches),
