@@ -24,13 +24,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _fill_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    # A terminal that hangs up interrupts as well, but not what `nohup` started.
+    numbers = [
+        signal.SIGTERM,
+        *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []),
+    ]
+    previous = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
         code = _translated(arguments)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     return int(_flushed(code))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from acgate.errors import ExitCode, UsageError
+from acgate.errors import ExitCode, OutputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,6 +182,7 @@ def parse(argv: Sequence[str]) -> Request | None:
 
     Raises:
         UsageError: The arguments are wrong.
+        OutputError: Help was asked for and cannot be shown.
     """
     # The base class of what the parser raises has no public name that all versions of typer share.
     base = [kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"]
@@ -197,6 +198,8 @@ def parse(argv: Sequence[str]) -> Request | None:
         raise KeyboardInterrupt from None
     except SystemExit:  # typer's answer where help goes to a pipe that was closed
         return None
+    except OSError as error:  # only help is printed there
+        raise OutputError(f"cannot print: {error.strerror or error}") from error
     if not isinstance(result, Request):
         if result:  # typer makes an exit code of an interrupt
             raise KeyboardInterrupt
@@ -287,7 +290,7 @@ def _run(request: Request, terminal: Terminal) -> ExitCode:
             listeners=(terminal,),
         )
         files.write(verdict)
-    terminal.show(summary(verdict, terminal.verbosity))
+        terminal.show(summary(verdict, terminal.verbosity))
     return verdict.exit_code
 
 
@@ -306,7 +309,7 @@ def _judge(request: Request, terminal: Terminal) -> ExitCode:
 
         verdict = gate.judge(request.run_dir, tolerances=path("tolerances"))
         files.write(verdict)
-    terminal.show(summary(verdict, terminal.verbosity))
+        terminal.show(summary(verdict, terminal.verbosity))
     return verdict.exit_code
 
 

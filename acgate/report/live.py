@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, TextIO
 
+from acgate.report.streams import dispensable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -28,13 +30,13 @@ class LiveBar:
 
     def update(self, *, finished: int, total: int | None, text: str) -> None:
         """Say how far the work is."""
-        with self._lock:
+        with self._lock, dispensable(self._stream):
             self._finished, self._total, self._text = finished, total, text
             self._refresh()
 
     def write(self, line: str) -> None:
         """Print a line above the bar."""
-        with self._lock:
+        with self._lock, dispensable(self._stream):
             if self._progress is None:
                 self._stream.write(line + "\n")
                 self._stream.flush()
@@ -44,18 +46,18 @@ class LiveBar:
     def close(self) -> None:
         """Take the bar away; harmless if called twice."""
         self._timer.cancel()
-        with self._lock:
+        with self._lock, dispensable(self._stream):
             self._closed = True
             if self._progress is not None:
-                self._progress.stop()
-                self._progress = None
+                progress, self._progress = self._progress, None
+                progress.stop()
 
     def _appear(self) -> None:
         # Rich is imported only here: most of what a command line does is over sooner.
         from rich.console import Console  # noqa: PLC0415
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-        with self._lock:
+        with self._lock, dispensable(self._stream):
             if self._closed:
                 return
             text = TextColumn("{task.description}", markup=False)

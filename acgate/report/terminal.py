@@ -17,6 +17,7 @@ from acgate.events import (
 )
 from acgate.report.escape import one_line, visible
 from acgate.report.live import LiveBar
+from acgate.report.streams import discard, dispensable
 from acgate.report.summary import Verbosity
 from acgate.report.wording import counted, duration
 
@@ -35,7 +36,8 @@ class Terminal:
     """A listener of events, and the only place that prints.
 
     Progress and complaints go to `err`, results to `out`. A reader that went away (a closed
-    pipe) or an encoding that lacks a character never ends a run.
+    pipe) or an encoding that lacks a character never ends a run, nor do progress and complaints
+    that cannot be printed: the exit code is what counts.
     """
 
     def __init__(
@@ -80,17 +82,28 @@ class Terminal:
                 assert_never(event)
 
     def show(self, text: str) -> None:
-        """Print a result, in color where a person reads it."""
+        """Print a result, in color where a person reads it.
+
+        Raises:
+            OutputError: It cannot be printed although somebody waits for it.
+        """
         self.close()
-        if self._out.isatty():
-            self._colored(text)
-        else:
-            _write(self._out, text)
+        try:
+            if self._out.isatty():
+                self._colored(text)
+            else:
+                _write(self._out, text)
+        except BrokenPipeError:
+            discard(self._out)
+        except OSError as error:
+            discard(self._out)
+            raise OutputError(f"cannot print: {error.strerror or error}") from error
 
     def complain(self, text: str) -> None:
         """Print what went wrong."""
         self.close()
-        _write(self._err, visible(text).rstrip("\n") + "\n")
+        with dispensable(self._err):
+            _write(self._err, visible(text).rstrip("\n") + "\n")
 
     def close(self) -> None:
         """Take the progress bar away."""
@@ -124,7 +137,8 @@ class Terminal:
         if self._bar is not None:
             self._bar.write(text)
         else:
-            _write(self._err, text + "\n")
+            with dispensable(self._err):
+                _write(self._err, text + "\n")
 
     def _colored(self, text: str) -> None:
         from rich.console import Console  # noqa: PLC0415 - only where a person reads
@@ -133,10 +147,7 @@ class Terminal:
         styled = Text(text)
         for word, style in _COLORS.items():
             styled.highlight_regex(rf"(?m)^{word}\b|(?<=  ){word.lower()}(?= )", style)
-        try:
-            Console(file=self._out).print(styled, soft_wrap=True, end="")
-        except BrokenPipeError:
-            _discard(self._out)
+        Console(file=self._out).print(styled, soft_wrap=True, end="")
 
 
 def _place(cell: str, name: str) -> str:
@@ -145,17 +156,5 @@ def _place(cell: str, name: str) -> str:
 
 def _write(stream: TextIO, text: str) -> None:
     encoding = stream.encoding or "utf-8"
-    try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-    except BrokenPipeError:
-        _discard(stream)
-    except OSError as error:
-        raise OutputError(f"cannot print: {error.strerror or error}") from error
-
-
-def _discard(stream: TextIO) -> None:
-    """Send the rest of a stream nowhere, so that its flush at exit does not raise again."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
-    os.close(null)
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()

@@ -40,7 +40,7 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_exit_2_with_a_message_and_a_report(tmp_path: Path, number: signal.Signals) -> None:
     """Interrupted is neither pass nor fail, and says how to go on."""
     with started(tmp_path, "run", "--junitxml", "j.xml") as process:
@@ -75,6 +75,24 @@ def test_a_closed_pipe_is_not_a_crash(tmp_path: Path, arguments: list[str]) -> N
     assert done.returncode == (4 if arguments == ["rnu"] else 0)
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["rnu 2>/dev/full", "--help >/dev/full", "plan -q --steps 0 2>/dev/full", "plan -q >/dev/full"]
+)
+def test_output_that_cannot_be_written_never_looks_like_a_failed_check(tmp_path: Path, command: str) -> None:
+    """Exit code 1 means that something was checked and is wrong, whatever the disk says."""
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m acgate {command}; exit $?"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
 
 
 def test_closed_streams_are_not_a_crash(tmp_path: Path) -> None:

@@ -139,3 +139,24 @@ def test_a_full_disk_is_an_output_error() -> None:
             Terminal(stream, stream, environment={}).show("text\n")
         finally:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def test_progress_and_complaints_may_get_lost() -> None:
+    """A full disk under the log of a run changes no verdict and no exit code."""
+    with Path("/dev/full").open("w") as stream:
+        terminal = Terminal(io.StringIO(), stream, environment={})
+        terminal(CellJudged(cell="c", outcome="pass"))
+        terminal.complain("wrong")
+
+
+def test_a_bar_that_cannot_be_drawn_is_no_crash() -> None:
+    """Also where the terminal hangs up while the bar is there."""
+    with Path("/dev/full").open("w") as stream:
+        bar = LiveBar(stream, after=0.0)
+        deadline = time.monotonic() + 5
+        while bar._progress is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        bar.write("line")
+        bar.update(finished=1, total=2, text="x")
+        bar.close()
+        bar.close()
