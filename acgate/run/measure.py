@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from acgate.errors import EvidenceError, OutputError
@@ -69,7 +70,10 @@ class Meter:
         label = _label(key)
         if label not in self._stored.keys():  # noqa: SIM118 - not a mapping
             return None
-        tensor: torch.Tensor = self._stored.get_tensor(label)
+        try:
+            tensor: torch.Tensor = self._stored.get_tensor(label)
+        except SafetensorError as error:
+            raise _unreadable(self._path, error) from error
         return tensor
 
     def finish(self) -> tuple[Measurement, ...]:
@@ -85,8 +89,12 @@ def _open(path: Path | None) -> Any:
         raise EvidenceError("a comparison was asked for without a reference")
     try:
         return safe_open(path, framework="pt")
-    except (OSError, ValueError) as error:
-        raise EvidenceError(f"reference tensors cannot be read: {path}: {error}") from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path | None, error: Exception) -> EvidenceError:
+    return EvidenceError(f"reference tensors cannot be read: {path}: {error}; run again without --resume")
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -95,6 +103,7 @@ def _write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, temporary)
         temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:  # the library has no OSError for a full disk
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
