@@ -5,6 +5,7 @@ Called by the launcher as `python -m acgate.run.worker RUN_DIR FOLDER NONCE LAUN
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -118,7 +119,7 @@ def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool
 
     def mark(error: AcgateError | None = None) -> JobOutcome:
         trace = "" if error is None else traceback.format_exc()
-        sys.stderr.write(trace)  # into the log, where it can be looked up
+        _log(trace)
         return JobOutcome(
             nonce=order.nonce,
             number=order.number,
@@ -145,6 +146,13 @@ def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool
         ended = WorkerDiedError(f"the target raised {type(error).__name__} in {describe(order.job)}")
         return mark(ended), False
     return mark(), True
+
+
+def _log(text: str) -> None:
+    """Write into the log, where it can be looked up; a target may have closed the stream."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
 
 
 def _public_class(error: AcgateError) -> str:

@@ -111,6 +111,14 @@ class TestOneWorkerManyJobs:
         supervisor.perform(job("done-4"), ignore)
         assert rank_pid(root) == pid
 
+    def test_a_target_may_close_its_streams(self, fresh):
+        """The log is for reading; a job is done without it, and an error still arrives."""
+        supervisor, root = fresh
+        supervisor.perform(job("close"), ignore)
+        with pytest.raises(OutputError, match="no such block"):
+            supervisor.perform(job("usage"), ignore)
+        assert not (root / "jobs/worker-2").exists()
+
     def test_a_damaged_order_is_not_waited_for(self, fresh):
         """A worker that cannot read its order says so at once instead of waiting for another."""
         supervisor, root = fresh
