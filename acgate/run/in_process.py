@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.errors import WorkerDiedError
+from acgate.evidence.paths import RunPaths
 from acgate.run.deadlines import START, place
 from acgate.run.queue import describe
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from acgate.evidence.paths import RunPaths
     from acgate.plan.job import SurveyJob, TrackJob
     from acgate.run.interface import Progress
 
@@ -49,13 +49,13 @@ class InProcess:
     """
 
     def __init__(self, paths: RunPaths, nonce: str, perform: Perform | None = None) -> None:
-        self._paths = paths
+        self._paths = RunPaths(paths.root.resolve())  # a target may change the working directory
         self._nonce = nonce
         self._perform = perform
 
     def perform(self, job: SurveyJob | TrackJob, progress: Progress) -> None:
         """Do one job; see `Executor.perform`."""
-        with _restored():
+        with restored():
             os.environ.setdefault(*CUBLAS)
             if self._perform is None:
                 self._perform = real_perform()
@@ -107,7 +107,7 @@ def perform_guarded(
 
 
 @contextlib.contextmanager
-def _restored() -> Iterator[None]:
+def restored() -> Iterator[None]:
     """Give back the process-wide state that targets tend to change."""
     directory, path, environment = Path.cwd(), list(sys.path), dict(os.environ)
     main = threading.current_thread() is threading.main_thread()

@@ -20,7 +20,7 @@ from acgate import errors
 from acgate.errors import AcgateError, WorkerDiedError
 from acgate.evidence.paths import RunPaths
 from acgate.run.deadlines import START
-from acgate.run.in_process import Perform, perform_guarded, real_perform
+from acgate.run.in_process import Perform, perform_guarded, real_perform, restored
 from acgate.run.parent_death import die_with_parent
 from acgate.run.queue import (
     WORKER_POLL,
@@ -136,7 +136,8 @@ def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool
 
     try:
         progress(START, None)
-        perform_guarded(perform, order.job, rank.paths, order.nonce, progress)
+        with restored():
+            perform_guarded(perform, order.job, rank.paths, order.nonce, progress)
     except AcgateError as error:
         return mark(error), not isinstance(error, WorkerDiedError)
     except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it

@@ -86,3 +86,17 @@ def test_nothing_stays_changed(tmp_path, monkeypatch):
     before = state()
     run(tmp_path, perform)
     assert state() == before
+
+
+def test_evidence_goes_to_the_run_wherever_the_target_goes(tmp_path, monkeypatch):
+    """A relative --out stays what it was when the target changes the working directory."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def perform(job, paths, nonce, progress) -> None:
+        os.chdir("/")
+        seen.append(paths.root.resolve())
+
+    with InProcess(RunPaths(Path("run")), "nonce", perform) as executor:
+        executor.perform(JOB, lambda phase, step: None)
+    assert seen == [tmp_path / "run"]

@@ -111,6 +111,13 @@ class TestOneWorkerManyJobs:
         supervisor.perform(job("done-4"), ignore)
         assert rank_pid(root) == pid
 
+    def test_a_target_that_changes_directory_and_environment_changes_its_own_job_only(self, shared):
+        """The next job finds the target under the same relative path."""
+        supervisor, root = shared
+        supervisor.perform(job("leaves"), ignore)
+        supervisor.perform(job("shows"), ignore)
+        assert (root / "shows.txt").read_text() == f"{os.getcwd()} {os.environ['PATH']}"
+
     def test_a_target_may_close_its_streams(self, fresh):
         """The log is for reading; a job is done without it, and an error still arrives."""
         supervisor, root = fresh

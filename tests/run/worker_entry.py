@@ -34,6 +34,11 @@ def perform(job, paths, nonce, progress) -> None:
             (paths.root / f"{job.name}.txt").write_text(f"{os.getpid()} {nonce}")
         case "thread":
             threading.Thread(target=endless_loop).start()
+        case "leaves":
+            os.chdir("/")
+            os.environ["PATH"] = ""
+        case "shows":
+            (paths.root / f"{job.name}.txt").write_text(f"{os.getcwd()} {os.environ['PATH']}")
         case "close":
             sys.stdout.close()
             sys.stderr.close()
