@@ -38,7 +38,7 @@ def snapshot(model: nn.Module, since: Mapping[str, StateRecord] | None = None) -
         since: An earlier snapshot; attributes that are as they were then are left out, such as
             sizes that never change and flags that the AC treatment itself sets.
     """
-    records = {name: _record(value) for name, value in _attributes(model)}
+    records = {name: record_of(value) for name, value in _attributes(model)}
     if since is None:
         return records
     return {name: record for name, record in records.items() if since.get(name) != record}
@@ -92,20 +92,54 @@ def _attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
         for name, value in vars(module).items():
             if name in _INTERNAL or name in _SWITCHES or isinstance(value, nn.Module):
                 continue
-            if not has_content(value):
-                continue
-            if _is_shared_kind(value):
-                if id(value) in seen:
-                    continue
-                seen.add(id(value))
-            yield canonical(f"{prefix}.{name}".lstrip(".")), value
+            yield from contents(canonical(f"{prefix}.{name}".lstrip(".")), value, seen)
+
+
+# Objects of these packages hold no state of training, or hold it where it is looked at anyway.
+_NO_STATE = frozenset(
+    {"acgate", "torch", "numpy", "transformers", "builtins", "threading", "_thread", "logging", "types"}
+    | {"typing", "functools", "weakref", "_weakref", "concurrent", "asyncio", "multiprocessing", "io", "_io"}
+    | {"pathlib", "re", "inspect", "importlib", "contextlib", "collections", "abc", "enum", "warnings"}
+)
+_MAX_OBJECT_DEPTH = 4
+
+
+def contents(name: str, value: object, seen: set[int], depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Yield a value whose content can be told, or what an object of the user's holds, by dotted name.
+
+    Args:
+        name: Of the value.
+        value: An attribute or a global.
+        seen: Identities that were told before; what is told now is added.
+        depth: Objects around this one.
+    """
+    if has_content(value):
+        if _is_shared_kind(value):
+            if id(value) in seen:
+                return
+            seen.add(id(value))
+        yield name, value
+        return
+    if isinstance(value, nn.Module | type):
+        return
+    package = type(value).__module__.partition(".")[0]
+    if package in _NO_STATE or depth == _MAX_OBJECT_DEPTH or id(value) in seen:
+        return
+    seen.add(id(value))
+    fields = dict(getattr(value, "__dict__", {}))
+    for key in getattr(type(value), "__slots__", ()):
+        if hasattr(value, key):
+            fields[key] = getattr(value, key)
+    for key, item in fields.items():
+        yield from contents(f"{name}.{key}", item, seen, depth + 1)
 
 
 def _is_shared_kind(value: object) -> bool:
     return isinstance(value, torch.Tensor | list | dict | set | deque) or hasattr(value, "__dict__")
 
 
-def _record(value: object) -> StateRecord:
+def record_of(value: object) -> StateRecord:
+    """Return the record of one value."""
     match value:
         case torch.Tensor():
             tensor = describe(value)

@@ -48,7 +48,7 @@ def controlled(mode: Deterministic, *, fill_memory: bool, threads: int | None) -
     Yields:
         Names of operators without a deterministic form; filled when the block ends.
     """
-    before = _flags()
+    before = settings()
     compile_before = _compile_configs()
     found: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -65,7 +65,7 @@ def controlled(mode: Deterministic, *, fill_memory: bool, threads: int | None) -
 
 def global_digest() -> str:
     """Digest the global state that changes what operators compute."""
-    return hashlib.blake2b(repr(_flags()).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(repr(settings()).encode(), digest_size=8).hexdigest()
 
 
 def _reset(mode: Deterministic, *, fill_memory: bool, threads: int | None) -> None:
@@ -80,7 +80,7 @@ def _reset(mode: Deterministic, *, fill_memory: bool, threads: int | None) -> No
         torch.set_num_threads(threads)
 
 
-def _flags() -> dict[str, object]:
+def settings() -> dict[str, object]:
     """Everything that is reset, recorded and put back, by name."""
     return {
         "default_dtype": torch.get_default_dtype(),

@@ -11,6 +11,7 @@ from acgate.evidence.records import MicroRecord, Seconds, StepRecord, TensorReco
 from acgate.observe import module_state, rng
 from acgate.observe.content_hash import describe
 from acgate.observe.timing import Clock
+from acgate.run.determinism import settings
 from acgate.run.names import by_canonical_name
 from acgate.run.precision import convert_batch, forward_context
 from acgate.targets.batch import named_tensors
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from acgate.observe.calls import CallCounter
     from acgate.observe.gradients import GradientHooks
     from acgate.observe.observer import Observer
+    from acgate.observe.outside_state import OutsideState
     from acgate.plan.cell import Cell
     from acgate.run.measure import Meter
     from acgate.targets.protocol import Target
@@ -61,6 +63,7 @@ class Stepper:
     calls: CallCounter
     meter: Meter
     position: Position
+    outside: OutsideState
     clock: Clock = field(init=False)
     _parameters: dict[str, torch.Tensor] = field(init=False)
     _known: dict[str, str] = field(init=False)
@@ -178,7 +181,7 @@ class Stepper:
         self.observer.end_step()
         with self.clock.measure("observe"):
             buffers = by_canonical_name(self.model.named_buffers())
-            state = module_state.snapshot(self.model)
+            state = module_state.snapshot(self.model) | self.outside.changes(settings())
             self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
             self.meter.offer(step, PER_STEP, Quantity.STATE, module_state.state_tensors(self.model).items())
             weights = {name: describe(p) for name, p in self._parameters.items()}

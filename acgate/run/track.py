@@ -22,15 +22,17 @@ from acgate.observe.calls import CallCounter
 from acgate.observe.content_hash import self_test, tampered
 from acgate.observe.gradients import GradientHooks
 from acgate.observe.observer import Observer
+from acgate.observe.outside_state import OutsideState
 from acgate.observe.planting import OutputPlant, plant_at_output
 from acgate.run.apply import apply_track
-from acgate.run.determinism import controlled, is_missing_form, seed_everything
+from acgate.run.determinism import controlled, is_missing_form, seed_everything, settings
 from acgate.run.exceptions import raised_by
 from acgate.run.identity import identity_of, structure_of
 from acgate.run.measure import Meter
 from acgate.run.precision import convert_model
 from acgate.run.step import Position, Stepper
 from acgate.targets.blocks import find_blocks
+from acgate.targets.fresh import own_modules
 from acgate.targets.load import load_target
 from acgate.topology.single import SingleDevice
 
@@ -210,6 +212,7 @@ def _run(
             calls=calls,
             meter=trail.meter,
             position=position,
+            outside=OutsideState(model, own_modules(), settings()),
         )
         for step in range(job.steps):
             progress("step", step)

@@ -95,6 +95,17 @@ def load_fresh(name: str, path_entry: Path, load: Callable[[], ModuleType]) -> L
     return loaded
 
 
+def own_modules() -> tuple[ModuleType, ...]:
+    """Return the modules of the target in use that are the user's own code, lazy imports included."""
+    found: dict[int, ModuleType] = {}
+    for record in _records.values():
+        if record.active:
+            late = (sys.modules[key] for key in _own_since(record.known))
+            here = (record.loaded.module, *record.own.values(), *late)
+            found |= {id(module): module for module in here if _lies_in(record.root, module)}
+    return tuple(found.values())
+
+
 def _put_away() -> None:
     """Take away what the target in use brought in, lazy imports of its functions included."""
     for record in _records.values():

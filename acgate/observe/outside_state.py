@@ -1,0 +1,110 @@
+"""Python state beside the model that a replay may change: globals, classes, closures of hooks, settings."""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+from typing import TYPE_CHECKING, Any
+
+from acgate.evidence.names import canonical
+from acgate.evidence.records import StateRecord
+from acgate.observe.content_digest import has_content
+from acgate.observe.module_state import contents, record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from torch import nn
+
+_HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_OWN_PACKAGE = "acgate"
+
+
+class OutsideState:
+    """Remembers what was there when it was made, and tells what is otherwise since then.
+
+    Only changes are told: what training changes is the same on every track where a replay does
+    not do it again, and constants say nothing.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        namespaces: Iterable[types.ModuleType] = (),
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        """Take the first look.
+
+        Args:
+            model: Its hooks' closures and the classes of its modules are looked at.
+            namespaces: Modules of the target's own code, whose globals and classes are looked at.
+            settings: Process-wide settings as they are now, by name.
+        """
+        self._model = model
+        self._namespaces = tuple(namespaces)
+        self._before = self._look(settings)
+
+    def changes(self, settings: Mapping[str, object] | None = None) -> dict[str, StateRecord]:
+        """Return a record of everything that is not as it was at the first look."""
+        now = self._look(settings)
+        return {name: record for name, record in now.items() if self._before.get(name) != record}
+
+    def _look(self, settings: Mapping[str, object] | None) -> dict[str, StateRecord]:
+        seen = {id(module) for module in self._model.modules()}
+        found: dict[str, StateRecord] = {}
+        for name, value in self._places(settings or {}):
+            for inner, content in contents(name, value, seen):
+                record = record_of(content)
+                if record.kind == "tensor":
+                    # Numbers are asked for by module, so a tensor out here is judged by its digest.
+                    record = StateRecord(kind="value", digest=record.digest)
+                found[inner] = record
+        return found
+
+    def _places(self, settings: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
+        yield from ((f"process setting {name}", value) for name, value in settings.items())
+        yield from ((f"environment variable {name}", value) for name, value in os.environ.items())
+        for namespace in self._namespaces:
+            yield from _globals(namespace)
+        yield from _closures(self._model)
+
+
+def _globals(namespace: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield the globals of a module, the attributes of its classes and of its functions."""
+    for name, value in list(vars(namespace).items()):
+        if name.startswith("__") or isinstance(value, types.ModuleType):
+            continue
+        own = getattr(value, "__module__", None) == namespace.__name__
+        if isinstance(value, type | types.FunctionType):
+            if own:
+                yield from (
+                    (f"{name}.{key}", item)
+                    for key, item in vars(value).items()
+                    if not key.startswith("__") and has_content(item)
+                )
+            continue
+        yield f"global {name}", value
+
+
+def _closures(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield what the closures of hooks on modules hold, as a running count does."""
+    for prefix, module in model.named_modules():
+        for table in _HOOK_TABLES:
+            for number, hook in enumerate(_functions(vars(module)[table].values())):
+                cells = zip(hook.__code__.co_freevars, hook.__closure__ or (), strict=True)
+                for name, cell in cells:
+                    try:
+                        value = cell.cell_contents
+                    except ValueError:  # not assigned yet
+                        continue
+                    yield f"{canonical(prefix) or 'model'} {table.strip('_')} {number} {name}", value
+
+
+def _functions(hooks: Iterable[Any]) -> Iterator[types.FunctionType]:
+    for hook in hooks:
+        function = hook.func if isinstance(hook, functools.partial) else hook
+        if not isinstance(function, types.FunctionType):
+            continue
+        if not (function.__module__ or "").startswith(f"{_OWN_PACKAGE}."):
+            yield function
