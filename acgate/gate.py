@@ -16,14 +16,14 @@ from acgate.judge.decide import decide, judge_cell
 from acgate.judge.needs import needs
 from acgate.plan.follow_up import jobs_for
 from acgate.plan.job import SurveyJob, TrackJob
-from acgate.plan.matrix import Plan, first_jobs, make_plan
+from acgate.plan.matrix import REFERENCE, Plan, first_jobs, make_plan
 from acgate.run.in_process import InProcess
 from acgate.run.supervisor import Supervisor
 from acgate.spec.resources import data_directory
 from acgate.spec.tolerances import Tolerances, load_tolerances
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from acgate.events import Event, Listener
     from acgate.evidence.records import Survey, TrackEvidence
@@ -81,7 +81,7 @@ def judge(run_dir: Path, *, tolerances: Path | None) -> Verdict:
     cells = []
     for cell in plan.cells:
         evidence, problems = directory.cell(cell)
-        cells.append(judge_cell(spec, limits[cell.precision], found, cell, evidence, problems, _today()))
+        cells.append(_judged(spec, limits[cell.precision], found, cell, evidence, problems))
     return _decide(found, plan, cells)
 
 
@@ -112,12 +112,18 @@ class _Session:
         return _decide(found, plan, cells)
 
     def survey(self) -> Survey:
-        if not self.directory.has_survey():
-            self._do(SurveyJob(spec=self.spec), cell="", attempts=1)
+        # Also where a run goes on: the target may have changed since.
+        self._do(SurveyJob(spec=self.spec), cell="", attempts=1)
         return self.directory.survey()
 
     def _cell(self, cell: Cell, found: Survey, limits: Tolerances, first: Sequence[TrackJob]) -> CellVerdict:
         evidence, problems = self.directory.cell(cell)
+        changed = _changed_since(found, evidence)
+        if changed:
+            raise UsageError(
+                f"--resume: the {changed} has changed since {self.directory.paths.root} was begun;"
+                " leave --resume out to start anew"
+            )
         reference, *others = first
         self._track(reference, evidence, problems)
         if _usable(evidence.get(reference.name)):
@@ -134,7 +140,7 @@ class _Session:
             )
             for job in jobs:
                 self._track(job, evidence, problems)
-        return judge_cell(self.spec, limits, found, cell, evidence, problems, _today())
+        return _judged(self.spec, limits, found, cell, evidence, problems)
 
     def _track(self, job: TrackJob, evidence: dict[str, TrackEvidence], problems: dict[str, str]) -> None:
         """Have one job done unless its evidence is there already."""
@@ -199,6 +205,30 @@ def _like_reference(job: TrackJob, reference: TrackEvidence | None) -> TrackJob:
     return job.model_copy(
         update={"deterministic": reference.deterministic, "fill_memory": reference.fill_memory}
     )
+
+
+def _judged(  # noqa: PLR0917 - handed on to `judge_cell`, in its order
+    spec: GateSpec,
+    limits: Tolerances,
+    found: Survey,
+    cell: Cell,
+    evidence: Mapping[str, TrackEvidence],
+    problems: Mapping[str, str],
+) -> CellVerdict:
+    """Judge a cell whose runs were all made with the target that was surveyed."""
+    changed = _changed_since(found, evidence)
+    if changed:
+        why = f"the {changed} changed while the run was made, so its parts do not belong together; run again"
+        problems = {**problems, REFERENCE: why}
+    return judge_cell(spec, limits, found, cell, evidence, problems, _today())
+
+
+def _changed_since(found: Survey, evidence: Mapping[str, TrackEvidence]) -> str:
+    """Say whether runs were made with another target, or another torch, than the survey."""
+    begun = [run.identity for run in evidence.values() if run.identity is not None]
+    if any(identity.target != found.target for identity in begun):
+        return "target"
+    return "version of torch" if any(identity.torch != found.torch for identity in begun) else ""
 
 
 def _usable(reference: TrackEvidence | None) -> bool:

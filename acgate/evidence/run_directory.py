@@ -13,7 +13,7 @@ from acgate.errors import EvidenceError, OutputError, UsageError
 from acgate.evidence.lock import DirectoryLock
 from acgate.evidence.paths import RunPaths
 from acgate.evidence.records import SCHEMA, Schema, Survey, TrackEvidence
-from acgate.evidence.store import has_record, read_record, write_record, write_text
+from acgate.evidence.store import read_record, write_record, write_text
 from acgate.spec.models import Frozen, GateSpec
 
 if TYPE_CHECKING:
@@ -93,10 +93,6 @@ class RunDirectory:
     ) -> None:
         if self._lock is not None:
             self._lock.release()
-
-    def has_survey(self) -> bool:
-        """Say whether this run's survey is there."""
-        return has_record(self.paths.survey, Survey, self.nonce)
 
     def survey(self) -> Survey:
         """Read the survey."""

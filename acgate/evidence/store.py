@@ -97,12 +97,3 @@ def read_record(path: Path, model: type[Model], nonce: str | None = None) -> Mod
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def has_record(path: Path, model: type[Model], nonce: str) -> bool:
-    """Say whether complete evidence of this run lies at `path`."""
-    try:
-        read_record(path, model, nonce)
-    except EvidenceError:
-        return False
-    return True

@@ -92,6 +92,26 @@ def test_one_killed_run_resumes_with_the_same_verdict(tmp_path, undisturbed, sha
     assert summary(tmp_path) == expected
 
 
+def test_a_finished_run_never_answers_for_a_changed_target(tmp_path):
+    """--resume after an edit is refused, and so is judging what was refused: both parts must fit."""
+    target = tmp_path / "target.py"
+    target.write_text(TARGET.read_text())
+    out = tmp_path / "out"
+    arguments = ["--model", str(target), "--tracks", "none,block", "--steps", "1", "--in-process"]
+    first = subprocess.run(command(out, *arguments), env=environment(), capture_output=True, check=False)
+    assert first.returncode == 0
+    target.write_text(TARGET.read_text() + "\n# another\n")
+    again = subprocess.run(
+        command(out, *arguments, "--resume"), env=environment(), capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 4
+    assert "the target has changed since" in again.stderr
+    judge = [sys.executable, "-m", "acgate", "judge", str(out), "-q"]
+    judged = subprocess.run(judge, env=environment(), capture_output=True, text=True, check=False)
+    assert judged.returncode == 7
+    assert "do not belong together" in judged.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("moment", range(20))

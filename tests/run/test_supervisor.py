@@ -116,7 +116,7 @@ class TestOneWorkerManyJobs:
         supervisor, root = shared
         supervisor.perform(job("leaves"), ignore)
         supervisor.perform(job("shows"), ignore)
-        assert (root / "shows.txt").read_text() == f"{os.getcwd()} {os.environ['PATH']}"
+        assert (root / "shows.txt").read_text() == f"{Path.cwd()} {os.environ['PATH']}"
 
     def test_a_target_may_close_its_streams(self, fresh):
         """The log is for reading; a job is done without it, and an error still arrives."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from acgate.errors import OutputError, TargetError
 from acgate.run.worker import run_worker
@@ -38,7 +39,7 @@ def perform(job, paths, nonce, progress) -> None:
             os.chdir("/")
             os.environ["PATH"] = ""
         case "shows":
-            (paths.root / f"{job.name}.txt").write_text(f"{os.getcwd()} {os.environ['PATH']}")
+            (paths.root / f"{job.name}.txt").write_text(f"{Path.cwd()} {os.environ['PATH']}")
         case "close":
             sys.stdout.close()
             sys.stderr.close()
