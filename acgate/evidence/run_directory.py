@@ -13,7 +13,7 @@ from acgate.errors import EvidenceError, OutputError, UsageError
 from acgate.evidence.lock import DirectoryLock
 from acgate.evidence.paths import RunPaths
 from acgate.evidence.records import SCHEMA, Schema, Survey, TrackEvidence
-from acgate.evidence.store import read_record, write_record, write_text
+from acgate.evidence.store import TEMPORARY, read_record, write_record, write_text
 from acgate.spec.models import Frozen, GateSpec
 
 if TYPE_CHECKING:
@@ -81,7 +81,11 @@ class RunDirectory:
             EvidenceError: There is no run in `root`.
         """
         paths = RunPaths(root)
-        if not paths.manifest.exists():
+        try:
+            present = paths.manifest.exists()
+        except OSError as error:
+            raise EvidenceError(f"{root} cannot be read: {error.strerror or error}") from error
+        if not present:
             raise EvidenceError(f"{root} holds no acgate run: {paths.manifest.name} is missing")
         return cls(paths, read_record(paths.manifest, Manifest))
 
@@ -163,7 +167,12 @@ def _manifest(paths: RunPaths, spec: GateSpec, *, resume: bool) -> Manifest:
             )
         _same(manifest.spec, spec, paths.root)
         return manifest
-    _sweep(paths)
+    try:
+        _sweep(paths)
+    except OSError as error:
+        raise OutputError(
+            f"cannot remove what an earlier run left: {error.filename}: {error.strerror or error}"
+        ) from error
     manifest = Manifest(nonce=secrets.token_hex(8), spec=spec)
     write_record(paths.manifest, manifest)
     return manifest
@@ -181,12 +190,12 @@ def _same(stored: GateSpec, asked: GateSpec, root: Path) -> None:
 
 def _sweep(paths: RunPaths) -> None:
     """Remove what an earlier run left: only files that acgate writes, only in this directory."""
-    for path in (paths.manifest, paths.survey, paths.verdict, paths.junit):
+    for path in (paths.manifest, paths.survey, paths.verdict, paths.junit, *paths.root.glob(f"{TEMPORARY}*")):
         path.unlink(missing_ok=True)
     shutil.rmtree(paths.jobs, ignore_errors=True)
     for folder in paths.root.iterdir():
         if folder.is_dir() and not folder.is_symlink():
-            for pattern in ("*.json", "*.safetensors"):
+            for pattern in ("*.json", "*.safetensors", ".*.safetensors.part", f"{TEMPORARY}*"):
                 for path in folder.glob(pattern):
                     _unlink_ours(path)
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
-from pathlib import Path
-from typing import TypeVar
+import secrets
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from acgate.errors import EvidenceError, OutputError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 Model = TypeVar("Model", bound=BaseModel)
+
+TEMPORARY = ".acgate-"
+"""How the names of files begin that are being written; a process that is killed leaves them behind."""
 
 _SEAL = ',"seal":"'
 """Begins the last key of a record: the digest of all text before it."""
@@ -32,15 +37,17 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write bytes atomically; see `write_text`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        # A short name of its own: the file's may be as long as names can be. The mode is the
+        # user's usual one, as reports are read by others (a runner, a web server).
+        temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
         try:
-            with os.fdopen(descriptor, "wb") as stream:
+            with temporary.open("xb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

@@ -81,8 +81,11 @@ class ReportFiles:
         What could not be written is added to the exception as a note.
         """
         try:
-            self.clear()
-            self.check()
+            try:
+                self.clear()
+                self.check()
+            except OSError as error:  # such as a name that is too long
+                raise OutputError(f"cannot write {error.filename}: {error.strerror or error}") from error
             yield
         except BaseException as error:
             self.replace_by_problem(error)

@@ -60,6 +60,8 @@ def anchored(name: str, directory: Path) -> str:
     """
     path, colon, attribute = name.rpartition(":") if ":" in name else (name, "", "")
     candidate = directory / path
-    if path and directory.resolve() != Path.cwd() and candidate.exists():
-        return f"{candidate}{colon}{attribute}"
-    return name
+    try:
+        found = path != "" and directory.resolve() != Path.cwd() and candidate.exists()
+    except OSError:  # such as a name that is too long
+        found = False
+    return f"{candidate}{colon}{attribute}" if found else name

@@ -154,7 +154,7 @@ def load_outputs(arguments: Mapping[str, object], configuration: Configuration |
         configured = configuration.table.get(name) if configuration is not None else None
         if isinstance(given, str):
             paths[name] = _beside(cwd, given)
-        elif isinstance(configured, str) and configuration is not None:
+        elif isinstance(configured, str) and not _no_name(configured) and configuration is not None:
             paths[name] = _beside(configuration.directory, configured)
         else:
             paths[name] = None if default is None else _beside(cwd, default)
@@ -245,11 +245,22 @@ def _meaning(document: Document, origin: Mapping[str, str], section: str) -> Ite
     for name, value in document:
         if not all(_is_text(item) for item in (value if isinstance(value, tuple) else (value,))):
             yield f"{place('json' if name == 'json_' else name)}: is not valid UTF-8"
+    for name in ("model", "tolerances", "out", "junitxml", "json_"):
+        value = getattr(document, name)
+        if value is not None and (wrong := _no_name(value)):
+            yield f"{place('json' if name == 'json_' else name)}: {wrong}"
     kinds = [kind.value for kind in FindingKind]
     for index, entry in enumerate(document.allow):
         if entry.kind not in kinds:
             hint = did_you_mean(entry.kind, kinds)
             yield f"{place('allow', index, 'kind')}: no finding is of kind {shown(entry.kind)}{hint}"
+
+
+def _no_name(value: str) -> str:
+    """Say why a text cannot be the name of a file, empty where it can."""
+    if not value:
+        return "must not be empty; leave it out, or name something"
+    return "must not hold a NUL character" if "\0" in value else ""
 
 
 def _is_text(value: object) -> bool:

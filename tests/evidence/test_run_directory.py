@@ -153,10 +153,49 @@ def test_problems_are_read_back(tmp_path):
         assert directory.cell(CELL) == ({}, {"block": "was killed by SIGKILL"})
 
 
+def test_files_are_for_everybody_whom_the_umask_lets_read_them(tmp_path):
+    """A report is read by others than the user that ran the gate."""
+    (tmp_path / "usual").touch()
+    write_text(tmp_path / "report.xml", "<x/>")
+    assert (tmp_path / "report.xml").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_file_name_may_be_as_long_as_names_can_be(tmp_path):
+    """The temporary name does not grow with it."""
+    path = tmp_path / ("x" * 255)
+    write_text(path, "text")
+    assert path.read_text() == "text"
+
+
+def test_a_new_run_removes_what_a_killed_one_was_writing(tmp_path):
+    """Half files do not pile up."""
+    cell = tmp_path / CELL.identifier
+    cell.mkdir()
+    leftovers = [tmp_path / ".acgate-12", cell / ".acgate-34", cell / ".none.details.safetensors.part"]
+    for path in leftovers:
+        path.write_text("half")
+    with RunDirectory.open(tmp_path, GateSpec(), resume=False):
+        pass
+    assert not any(path.exists() for path in leftovers)
+
+
 def test_reading_a_directory_without_a_run_says_so(tmp_path):
     """`judge` of an empty directory is an error, not a pass."""
     with pytest.raises(EvidenceError, match="holds no acgate run"):
         RunDirectory.read(tmp_path)
+
+
+def test_a_directory_that_cannot_even_be_looked_for_holds_no_run(tmp_path):
+    """A name that no file can have is no internal error."""
+    with pytest.raises(EvidenceError, match="cannot be read"):
+        RunDirectory.read(tmp_path / ("x" * 5000))
+
+
+def test_what_cannot_be_removed_is_an_output_error(tmp_path):
+    """A directory in the place of a record is somebody else's, and is named."""
+    (tmp_path / "survey.json").mkdir()
+    with pytest.raises(OutputError, match=r"survey\.json"):
+        RunDirectory.open(tmp_path, GateSpec(), resume=False)
 
 
 def test_the_manifest_round_trips(tmp_path):

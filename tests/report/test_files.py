@@ -121,3 +121,9 @@ def test_a_second_problem_does_not_hide_the_first(tmp_path: Path) -> None:
     ReportFiles(None, tmp_path / "file" / "junit.xml").replace_by_problem(error)
     assert "cannot write" in error.__notes__[0]
     assert described(error) == (ExitCode.USAGE, "first")
+
+
+def test_a_name_that_no_file_can_have_is_an_output_error(tmp_path: Path) -> None:
+    """Too long a name is a mistake in the arguments, not in acgate."""
+    with pytest.raises(OutputError, match="name too long"), ReportFiles(tmp_path / ("x" * 5000)).open():
+        pytest.fail("work began")

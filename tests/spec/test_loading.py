@@ -258,3 +258,20 @@ def test_undecodable_arguments_are_refused_not_crashed_on(tmp_path: Path) -> Non
     """Bytes that are no text arrive as lone surrogates."""
     with pytest.raises(UsageError, match=r"^--model: "):
         load_spec({"model": "\udcff.py"}, None, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model", "tolerances", "out", "junitxml", "json"])
+@pytest.mark.parametrize(("text", "rule"), [("", "must not be empty"), ("a\\u0000b", "NUL character")])
+def test_what_cannot_name_a_file_is_refused(tmp_path: Path, name: str, text: str, rule: str) -> None:
+    """Nothing is written to a place that nobody named, and nothing crashes later."""
+    (problem,) = refused(tmp_path, f'{name} = "{text}"')
+    assert problem.startswith(f"acgate.toml: {name}: ")
+    assert rule in problem
+    outputs = load_outputs({}, find_config(None, tmp_path), tmp_path)
+    assert (outputs.out, outputs.junitxml, outputs.json) == (tmp_path / "acgate-out", None, None)
+
+
+def test_a_model_may_have_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    """It is not looked for beside the file that names it; the worker says that it is missing."""
+    (tmp_path / "acgate.toml").write_text(f'model = "{"m" * 5000}"')
+    assert load_spec({}, None, tmp_path).spec.model == "m" * 5000
