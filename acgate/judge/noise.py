@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Level = tuple[int, Quantity]
 
+_SPACING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Relative distance of neighbouring numbers, by dtype."""
+
 
 @dataclass(frozen=True, slots=True)
 class Noise:
@@ -75,7 +78,7 @@ def measure_noise(inputs: CellInputs, reference: TrackEvidence) -> Noise:
         noisy=repeatable is False or loose,
         spill=spill,
         repeats=len(measured),
-        levels=_levels(inputs, measured),
+        levels=_levels(inputs, reference if repeatable is False else None, measured),
         ignored=_unrepeatable(reference, again),
     )
 
@@ -126,13 +129,24 @@ def _unrepeatable(reference: TrackEvidence, again: list[TrackEvidence]) -> froze
     )
 
 
-def _levels(inputs: CellInputs, measured: list[TrackEvidence]) -> dict[Level, float]:
+def _levels(
+    inputs: CellInputs, noisy: TrackEvidence | None, measured: list[TrackEvidence]
+) -> dict[Level, float]:
+    """Return the floor of each step and quantity.
+
+    Where the reference is `noisy`, the floor of its loss is never below what one rounding does: a few
+    repeats of a single number may well be equal by chance, while tensors show noise in some element.
+    """
     if len(measured) < wanted_repeats(inputs):
         return {}
+    factor = inputs.spec.floor.factor
     levels: dict[Level, float] = {}
+    for step in noisy.steps if noisy else ():
+        spacing = max((_SPACING.get(micro.loss.dtype, 0.0) for micro in step.micro), default=0.0)
+        levels[step.step, Quantity.LOSS] = spacing * factor
     for run in measured:
         for measurement in run.measurements:
             level = (measurement.key.step, measurement.key.quantity)
             err = metrics_of(measurement.statistics).rel_err
-            levels[level] = max(levels.get(level, 0.0), err * inputs.spec.floor.factor)
+            levels[level] = max(levels.get(level, 0.0), err * factor)
     return levels
