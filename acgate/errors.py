@@ -51,6 +51,23 @@ class AcgateError(Exception):
     exit_code = ExitCode.INTERNAL
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception of anybody's code as text that can be stored and shown.
+
+    Its `__str__` may itself raise, and its text may hold what UTF-8 has no bytes for.
+    """
+    try:
+        text = str(error)
+    except Exception as further:  # noqa: BLE001 - whatever it is, the first exception is what counts
+        return f"(no message: {type(error).__name__}.__str__ raised {type(further).__name__})"
+    return storable(text)
+
+
+def storable(text: str) -> str:
+    """Return `text` with everything that UTF-8 has no bytes for written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class UsageError(AcgateError):
     """Arguments or configuration are wrong; the message says what to change."""
 

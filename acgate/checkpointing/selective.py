@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from acgate.checkpointing.operators import NAMED_LISTS, Operator, is_random, resolve
-from acgate.errors import PolicyError
+from acgate.errors import PolicyError, message_of
 from acgate.spec.models import SelectivePolicy
 
 if TYPE_CHECKING:
@@ -188,5 +188,5 @@ def _load_file(path: Path, reference: str) -> ModuleType:
 
 def _import_failed(reference: str, error: Exception) -> PolicyError:
     return PolicyError(
-        f"selective.function = {reference!r} cannot be imported: {type(error).__name__}: {error}"
+        f"selective.function = {reference!r} cannot be imported: {type(error).__name__}: {message_of(error)}"
     )

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from acgate.errors import message_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,7 +33,7 @@ def seed_everything(seed: int) -> None:
 
 def is_missing_form(error: BaseException) -> str | None:
     """Return the operator's name if `error` says that it has no deterministic form."""
-    found = _NO_FORM.search(str(error))
+    found = _NO_FORM.search(message_of(error))
     return found.group(1) if found else None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from acgate.errors import message_of
 from acgate.evidence.records import Raised
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def raised_by(error: BaseException, position: Position) -> Raised:
     own = [f for f in frames if not _is_ours(f.filename)]
     return Raised(
         type=type(error).__name__,
-        message=str(error).strip() or type(error).__name__,
+        message=message_of(error).strip() or type(error).__name__,
         phase=position.phase,
         step=position.step,
         micro=position.micro,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from acgate.checkpointing import lint_policy
-from acgate.errors import AcgateError, IncompleteError, TargetError
+from acgate.errors import AcgateError, IncompleteError, TargetError, message_of
 from acgate.evidence.names import canonical
 from acgate.evidence.records import Fact, Survey
 from acgate.observe import rng
@@ -133,4 +133,4 @@ def _of_target(what: str, work: Callable[[], Any]) -> Any:
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if not f.filename.startswith(str(Path(__file__).parents[1]))]
         where = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-        raise TargetError(f"{what} raised {type(error).__name__}: {error}{where}") from error
+        raise TargetError(f"{what} raised {type(error).__name__}: {message_of(error)}{where}") from error

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate import errors
-from acgate.errors import AcgateError, WorkerDiedError
+from acgate.errors import AcgateError, WorkerDiedError, message_of, storable
 from acgate.evidence.paths import RunPaths
 from acgate.run.deadlines import START
 from acgate.run.in_process import Perform, perform_guarded, real_perform, restored
@@ -91,7 +91,7 @@ def run_worker(load: Callable[[], Perform], arguments: list[str]) -> None:
             rank.enter(START)
             serve(load(), rank)
         except Exception as error:
-            raised = WorkerRaised(type=type(error).__name__, message=str(error), end="end")
+            raised = WorkerRaised(type=type(error).__name__, message=message_of(error), end="end")
             put(rank.folder.raised(rank.number), raised)
             raise
         finally:
@@ -118,7 +118,7 @@ def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool
     """Do one job; return its end mark, and whether this process is still fit for another."""
 
     def mark(error: AcgateError | None = None) -> JobOutcome:
-        trace = "" if error is None else traceback.format_exc()
+        trace = "" if error is None else storable(traceback.format_exc())
         _log(trace)
         return JobOutcome(
             nonce=order.nonce,
@@ -126,7 +126,7 @@ def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool
             ticket=order.ticket,
             outcome="done" if error is None else "error",
             type="" if error is None else _public_class(error),
-            message="" if error is None else str(error),
+            message="" if error is None else message_of(error),
             traceback=trace,
             end="end",
         )
@@ -141,7 +141,9 @@ def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool
     except AcgateError as error:
         return mark(error), not isinstance(error, WorkerDiedError)
     except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
-        internal = AcgateError(f"internal error in {describe(order.job)}: {type(error).__name__}: {error}")
+        internal = AcgateError(
+            f"internal error in {describe(order.job)}: {type(error).__name__}: {message_of(error)}"
+        )
         return mark(internal), True
     except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and its like: no terminal sends it here
         ended = WorkerDiedError(f"the target raised {type(error).__name__} in {describe(order.job)}")

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from acgate.errors import TargetError
+from acgate.errors import TargetError, message_of
 from acgate.spec.explain import nearest
 from acgate.targets.protocol import (
     DEFAULT_SCHEDULES,
@@ -117,7 +117,7 @@ def _instance(found: type, source: str) -> object:
         return found()
     except TypeError as error:
         raise TargetError(
-            f"{source}: the class {found.__name__} cannot be made without arguments ({error});"
+            f"{source}: the class {found.__name__} cannot be made without arguments ({message_of(error)});"
             " name an instance instead"
         ) from error
 

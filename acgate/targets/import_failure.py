@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acgate.errors import TargetError
+from acgate.errors import TargetError, message_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,7 +29,7 @@ def import_failure(source: str, error: Exception) -> TargetError:
     ]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(f"  {error.filename}:{error.lineno}: {(error.text or '').strip()}".rstrip(": "))
-    if isinstance(error, ImportError) and "relative import" in str(error):
+    if isinstance(error, ImportError) and "relative import" in message_of(error):
         lines.append("  a file on its own has no package; name it as package.module instead of by its path")
     return TargetError("\n".join(lines))
 
@@ -51,4 +51,4 @@ def _is_theirs(filename: str) -> bool:
 def _first_line(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         return error.msg or "invalid syntax"
-    return str(error).strip().partition("\n")[0] or "(no message)"
+    return message_of(error).strip().partition("\n")[0] or "(no message)"

@@ -118,6 +118,12 @@ class TestOneWorkerManyJobs:
         supervisor.perform(job("shows"), ignore)
         assert (root / "shows.txt").read_text() == f"{Path.cwd()} {os.environ['PATH']}"
 
+    def test_a_message_that_no_file_can_hold_arrives_nevertheless(self, shared):
+        """The target's text never breaks the line between worker and supervisor."""
+        supervisor, _root = shared
+        with pytest.raises(TargetError, match=r"^a \\ud800 b$"):
+            supervisor.perform(job("surrogate"), ignore)
+
     def test_a_target_may_close_its_streams(self, fresh):
         """The log is for reading; a job is done without it, and an error still arrives."""
         supervisor, root = fresh

@@ -47,6 +47,8 @@ def perform(job, paths, nonce, progress) -> None:
             raise OutputError("no such block: layers.9")
         case "own":
             raise OwnTargetError("the target has no blocks")
+        case "surrogate":
+            raise TargetError("a \ud800 b")
         case "internal":
             raise ZeroDivisionError("a mistake of acgate's own")
         case "hard":
