@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -15,8 +16,6 @@ from acgate.observe.statistics import statistics
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    import torch
 
     from acgate.plan.job import Details, TensorKey
     from acgate.vocabulary import Quantity
@@ -56,6 +55,9 @@ class Meter:
                 self._take(wanted[name], tensor.detach())
 
     def _take(self, key: TensorKey, tensor: torch.Tensor) -> None:
+        if tensor.layout is not torch.strided:
+            # No file format holds sparse tensors, and positions may differ between two of them.
+            tensor = tensor.to_dense()
         if self._spilling:
             self._kept[_label(key)] = tensor.to("cpu", copy=True).contiguous()
             return
