@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from acgate.evidence.records import ValueMismatch
 from acgate.observe.content_hash import content_hash
 from acgate.observe.ledger import Ledger, inner_tensors
@@ -16,7 +18,6 @@ from acgate.observe.seam_torch import in_backward, plain_parts, quiet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import torch
     from torch import nn
 
     from acgate.observe.operator_mode import OperatorCall
@@ -203,5 +204,8 @@ class RegionNotes:
 
     def _unexplained(self, explained: set[int]) -> frozenset[int]:
         found = (self._ledger.alive() & self._owner.keys()) - explained
-        # a scalar, such as a loss that a region returned, is no activation
-        return frozenset(serial for serial in found if self._ledger.size([serial]) > _SCALAR_BYTES)
+        # A scalar, such as a loss that a region returned, is no activation, nor is the state of a
+        # generator that a region of one's own keeps to put it back for the replay.
+        sizes = {serial: self._ledger.size([serial]) for serial in found}
+        generator = torch.get_rng_state().numel()
+        return frozenset(serial for serial, size in sizes.items() if _SCALAR_BYTES < size != generator)

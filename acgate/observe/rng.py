@@ -76,7 +76,9 @@ def digests(generators: Mapping[str, Any], model: nn.Module) -> dict[str, str]:
 
 
 def is_generator(value: object) -> bool:
-    """Say whether `value` is a random generator of torch, NumPy or Python."""
+    """Say whether `value` is a random generator of torch, NumPy or Python, with a state to look at."""
+    if isinstance(value, random.SystemRandom):
+        return False  # draws from the system, which has no state
     return isinstance(value, torch.Generator | np.random.Generator | np.random.RandomState | random.Random)
 
 

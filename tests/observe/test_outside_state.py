@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from acgate.observe import rng
 from acgate.observe.module_state import snapshot, state_tensors
 from acgate.observe.outside_state import OutsideState
 
@@ -37,6 +39,14 @@ class Holder(nn.Module):
         super().__init__()
         self.meter, self.slotted = Meter(), Slotted()
         self.meter.owner = self  # type: ignore[attr-defined]
+
+
+def test_generators_without_a_state_are_left_out() -> None:
+    """Python's `SystemRandom` has no state, so it is no generator to look at, and no error either."""
+    model = nn.Linear(1, 1)
+    model.system = random.SystemRandom()
+    assert "module.system" not in rng.digests({}, model)
+    assert "system" not in snapshot(model)
 
 
 def namespace(**values: Any) -> types.ModuleType:
