@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from acgate.errors import NothingToDoError, TargetError
 from acgate.targets.batch import Batch, is_batch, named_tensors
@@ -134,6 +135,14 @@ class Target:
             raise TargetError(
                 f"build_model of {self.source} returned {type(model).__name__};"
                 " it must return a torch.nn.Module"
+            )
+        tensors: list[tuple[str, Any]] = [*model.named_parameters(), *model.named_buffers()]
+        lazy = [name for name, tensor in tensors if is_lazy(tensor)]
+        if lazy:
+            raise TargetError(
+                f"build_model of {self.source} returned a model with lazy parameters that have no shape yet"
+                f" ({', '.join(lazy[:3])}{' and more' if len(lazy) > 3 else ''});"
+                " run one forward in build_model, as torch asks for before an optimizer is made"
             )
         return model
 

@@ -164,3 +164,16 @@ def test_who_applies_ac() -> None:
     assert make().applies_ac == "acgate"
     assert make(switch_ac=lambda model, context_fn: None).applies_ac == "hugging-face"
     assert make(apply_ac=lambda model, track: None).applies_ac == "target"
+
+
+def test_lazy_parameters_are_refused_with_what_to_do() -> None:
+    """A model whose lazy parameters have no shape yet is refused by name; after one forward it is fine."""
+    with pytest.raises(TargetError, match=r"lazy parameters.*0\.weight.*one forward in build_model"):
+        make(model_factory=lambda: nn.Sequential(nn.LazyLinear(2))).build_model()
+
+    def ready() -> nn.Module:
+        model = nn.Sequential(nn.LazyLinear(2))
+        model(torch.ones(1, 3))
+        return model
+
+    assert make(model_factory=ready).build_model()[0].weight.shape == (2, 3)
