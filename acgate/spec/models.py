@@ -80,7 +80,7 @@ class SelectivePolicy(BlockCoverage):
     """Which operators of a region are saved; everything else is recomputed.
 
     Attributes:
-        save: Named lists (`matmul`, `attention`, `collectives`) and operator
+        save: Named lists (`matmul`, `attention`, `convolution`, `collectives`) and operator
             overloads such as `aten.mm.default`.
         every_second_matmul: Save every second matrix product of a region instead of all.
         function: `package.module:function` or `path.py:function`, called as torch calls a
@@ -88,7 +88,7 @@ class SelectivePolicy(BlockCoverage):
         by_layer: The policy is meant to decide differently from layer to layer.
     """
 
-    save: tuple[str, ...] = ("matmul", "attention")
+    save: tuple[str, ...] = ("matmul", "attention", "convolution")
     every_second_matmul: bool = False
     function: str | None = None
     by_layer: bool = False
