@@ -173,6 +173,8 @@ def two_forwards_case(context: TrackContext) -> Judged | None:
         return _two_forwards(outcome, *run_wording.two_forwards_raised(candidate.two_forwards_raised))
     if declared:
         return None
+    if context.noise.noisy:
+        return _two_forwards(Outcome.SKIPPED, run_wording.two_forwards_noisy())
     ordinary = compare(reference, candidate, ORDINARY)
     if not ordinary.equal:
         return _two_forwards(Outcome.SKIPPED, run_wording.two_forwards_pointless())
@@ -181,7 +183,13 @@ def two_forwards_case(context: TrackContext) -> Judged | None:
         reference, candidate, frozenset({Schedule.TWO_FORWARDS}), ignored=context.noise.ignored
     )
     names = [name_of(key) for key in (*found.differing, *found.broken)]
-    names += [f"{one.check} {one.name}" for one in sides.differences if not one.reported]
+    # What differs in ordinary steps is judged there and says nothing about two forwards.
+    known = {(one.check, one.name) for one in context.sides.differences}
+    names += [
+        f"{one.check} {one.name}"
+        for one in sides.differences
+        if not one.reported and (one.check, one.name) not in known
+    ]
     names = list(dict.fromkeys(names))
     findings: tuple[Finding, ...] = ()
     if names:
