@@ -45,7 +45,7 @@ CASES: list[tuple[str, str, dict[str, Any], str | None]] = [
     ("kept", "block", {"unexplained_bytes": 50_000}, "memory-kept"),
     ("little kept", "block", {"unexplained_bytes": 20_000}, None),
     ("small", "block", {"unexplained_bytes": 1000, "freed_bytes": 0}, None),
-    ("all saved", "selective", {"freed_bytes": 0, "saved_bytes": 50_000}, "memory-kept"),
+    ("all saved in one layer", "selective", {"freed_bytes": 0, "saved_bytes": 50_000}, None),
     ("much saved", "selective", {"freed_bytes": 1000, "saved_bytes": 50_000}, None),
     (
         "saves one random",
@@ -79,6 +79,19 @@ CASES: list[tuple[str, str, dict[str, Any], str | None]] = [
     ("honestly nested", "block", {"parent": 1, "operators": {"aten.mm.default": 1}}, None),
     ("value", "block", {"mismatches": (ValueMismatch(position=1, shape=(2,), dtype="f"),)}, "value-differs"),
 ]
+
+
+def test_a_policy_that_frees_nothing_anywhere_fails(world: World, case: FindCase) -> None:
+    """Regions that save all of their activations hold as much as without AC; a free layer among them may."""
+
+    def change(job: Any, region: RegionRecord) -> RegionRecord:
+        update = {"freed_bytes": 0, "saved_bytes": 50_000} if job.track == "selective" else {}
+        return region.model_copy(update=update)
+
+    world.region = change
+    wiring = case(world.play(), "selective", "wiring")
+    assert [f.kind for f in wiring.findings] == ["memory-kept"]
+    assert wiring.outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize(("track", "fields", "kind"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
