@@ -114,6 +114,12 @@ class FindingKind(enum.StrEnum):
         "no recomputation happened on this track, so nothing about AC was checked",
         "see that the switch reaches the blocks, the model is in training mode and gradients are enabled",
     )
+    ENGAGED_PARTLY = (
+        "engaged-partly",
+        Severity.FAIL,
+        "blocks trained without activation checkpointing in some micro-steps and with it in others",
+        "see what turns AC off on the way: a counter, a flag or a mode that the forward changes",
+    )
     REFERENCE_HAS_AC = (
         "reference-has-ac",
         Severity.ERROR,

@@ -45,6 +45,8 @@ class MicroRecord(Frozen):
             the gradients that arrived, in order.
         input_gradients: Gradients of batch tensors that require one.
         rng: Digest of every random generator's state after this micro-step.
+        unprotected: Blocks that were called though no checkpointed region was entered in this
+            micro-step; not recorded for the reference.
     """
 
     micro: int
@@ -52,6 +54,7 @@ class MicroRecord(Frozen):
     gradients: dict[str, TensorRecord | None]
     input_gradients: dict[str, TensorRecord | None] = {}
     rng: dict[str, str] = {}
+    unprotected: tuple[str, ...] = ()
 
 
 class StateRecord(Frozen):

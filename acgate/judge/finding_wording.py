@@ -95,6 +95,21 @@ def not_engaged(run: TrackEvidence) -> str:
     return f"no region was entered in {count(len(run.steps), 'step')}"
 
 
+def engaged_partly(run: TrackEvidence) -> str:
+    """Name micro-steps in which blocks ran and no region was entered; empty where there are none."""
+    bare = [
+        (f"step {step.step}, micro-step {micro.micro}", micro.unprotected)
+        for step in run.steps
+        for micro in step.micro
+        if micro.unprotected
+    ]
+    if not bare:
+        return ""
+    total = sum(len(step.micro) for step in run.steps)
+    blocks = listed(list(dict.fromkeys(name for _, names in bare for name in names)))
+    return f"{blocks} ran without AC in {len(bare)} of {total} micro-steps: {listed([at for at, _ in bare])}"
+
+
 def no_form() -> str:
     """Say why an operator's noise was measured."""
     return "torch warned that it has no deterministic implementation here"

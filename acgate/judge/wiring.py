@@ -47,6 +47,8 @@ def engagement_findings(reference: TrackEvidence, candidate: TrackEvidence) -> t
         found.append(make_finding(FindingKind.REFERENCE_HAS_AC, "none", wording.replayed(reference)))
     if not recomputes(candidate, regions_count=False):
         found.append(make_finding(FindingKind.NOT_ENGAGED, candidate.track, wording.not_engaged(candidate)))
+    elif detail := wording.engaged_partly(candidate):
+        found.append(make_finding(FindingKind.ENGAGED_PARTLY, candidate.track, detail))
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from acgate.evidence.records import Observation
 from acgate.observe.canary import ensure_seeing
 from acgate.observe.ledger import Ledger
+from acgate.observe.module_state import tensors_inside
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
 from acgate.observe.seam import RegionMonitor
@@ -94,6 +95,10 @@ class Observer:
         self._stop()
         self._counts = self._monitor.end_step()
 
+    def regions_so_far(self) -> int:
+        """Return how many regions were entered in the step that runs."""
+        return self._monitor.counts()[0]
+
     def step_counts(self) -> tuple[int, int]:
         """Return regions entered in forward and replays in backward of the step that ended."""
         return self._counts
@@ -112,9 +117,8 @@ class Observer:
             if parameter.grad is not None:
                 yield parameter.grad
         yield from self._model.buffers()
-        if self._optimizer is not None:
-            for state in self._optimizer.state.values():
-                yield from (value for value in state.values() if hasattr(value, "untyped_storage"))
+        # A wrapper around optimizers has no state of its own: look into whatever it holds.
+        yield from tensors_inside(getattr(self._optimizer, "state", self._optimizer))
 
     def _stop(self) -> None:
         mode, self._mode = self._mode, None

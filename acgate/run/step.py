@@ -64,6 +64,7 @@ class Stepper:
     meter: Meter
     position: Position
     outside: OutsideState
+    blocks: tuple[str, ...] = ()
     clock: Clock = field(init=False)
     _parameters: dict[str, torch.Tensor] = field(init=False)
     _known: dict[str, str] = field(init=False)
@@ -82,12 +83,16 @@ class Stepper:
         self._begin(step, Schedule.ACCUMULATE, observe=observe)
         records = []
         for micro in range(self.micro_steps):
+            entered, called = self.observer.regions_so_far(), self.calls.forward()
             batch = self._batch(step * self.micro_steps + micro)
             loss = self._forward(batch, micro)
             self.observer.before_backward(loss)
             self._backward(loss / self.micro_steps)
             self.observer.end_micro()
-            records.append(self._record_micro(step, micro, loss, batch))
+            record = self._record_micro(step, micro, loss, batch)
+            if self.observer.regions_so_far() == entered:
+                record = record.model_copy(update={"unprotected": self._called_since(called)})
+            records.append(record)
             del loss
         self._optimize(step)
         return self._finish(step, Schedule.ACCUMULATE, tuple(records))
@@ -104,6 +109,11 @@ class Stepper:
         self.observer.end_micro()
         record = self._record_micro(step, 0, loss, {"first": first, "second": second})
         return self._finish(step, Schedule.TWO_FORWARDS, (record,))
+
+    def _called_since(self, before: dict[str, int]) -> tuple[str, ...]:
+        """Return the blocks that were called after the calls were counted as in `before`."""
+        now = self.calls.forward()
+        return tuple(name for name in self.blocks if now.get(name, 0) > before.get(name, 0))
 
     def _begin(self, step: int, schedule: Schedule, *, observe: bool) -> None:
         self.position.step, self.position.schedule = step, schedule
@@ -153,12 +163,12 @@ class Stepper:
             )
 
     def _gradients(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        """Yield the raw gradient of each trainable parameter.
+        """Yield the raw gradient of each parameter that is trainable, or was when training began.
 
         An optimizer inside backward has consumed it by now: then what arrived is taken.
         """
         for name, parameter in self._parameters.items():
-            if parameter.requires_grad:
+            if parameter.requires_grad or name in self._samples:
                 captured = self.hooks.captured(name)
                 yield name, parameter.grad if captured is None else captured
 

@@ -182,6 +182,7 @@ def _run(
     position.phase = "apply"
     with contextlib.ExitStack() as stack:
         seed_everything(spec.seed + 1)
+        blocks = find_blocks(model, target.blocks, required=False).names
         model = apply_track(model, job.track, target, spec)
         optimizer = target.optimizer(model)
         memory.reset_peak(spec.device)
@@ -210,6 +211,7 @@ def _run(
             observer=trail.observer,
             hooks=hooks,
             calls=calls,
+            blocks=() if job.track == "none" else blocks,
             meter=trail.meter,
             position=position,
             outside=OutsideState(model, own_modules(), settings()),
