@@ -71,6 +71,7 @@ def wiring_findings(
     facts = (*of_survey, *reference.facts, *candidate.facts)
     found = [
         *_per_region(regions),
+        *_as_much_as_without(regions),
         *_nested(regions),
         *_policy(regions, candidate.track, facts),
         *_from_facts(facts),
@@ -97,12 +98,21 @@ def _rng_not_preserved(region: RegionRecord) -> str:
 
 
 def _memory_kept(region: RegionRecord) -> str:
-    kept, freed, saved = region.unexplained_bytes, region.freed_bytes, region.saved_bytes
-    if kept > KEPT_BYTES and kept >= KEPT_SHARE * (kept + freed):
-        return wording.memory(region)
-    # What the policy saves is not among what is freed: with nothing freed, all is held as without AC.
-    as_much = region.selective and freed == 0 and saved + kept > KEPT_BYTES
-    return wording.memory(region) if as_much else ""
+    kept, freed = region.unexplained_bytes, region.freed_bytes
+    return wording.memory(region) if kept > KEPT_BYTES and kept >= KEPT_SHARE * (kept + freed) else ""
+
+
+def _as_much_as_without(regions: Sequence[RegionRecord]) -> Iterator[Finding]:
+    """Yield a finding where selective regions together free nothing.
+
+    What a policy saves is not among what is freed. One region that frees nothing is no fault: frozen
+    layers had nothing to free, and a policy by layer may save all of one.
+    """
+    selective = [region for region in regions if region.selective]
+    held = sum(region.saved_bytes + region.unexplained_bytes for region in selective)
+    if held > KEPT_BYTES and not any(region.freed_bytes for region in selective):
+        largest = max(selective, key=lambda region: region.saved_bytes + region.unexplained_bytes)
+        yield make_finding(FindingKind.MEMORY_KEPT, largest.name, wording.memory(largest))
 
 
 def _saves_random(region: RegionRecord) -> str:
