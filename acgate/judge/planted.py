@@ -67,9 +67,12 @@ def plants(inputs: CellInputs, noise: Noise) -> dict[str, Plant]:
     track, region = carrier
     wanted = {planted_name(track, "scale"): Plant(kind="scale", region=region, factor=_factor(inputs, noise))}
     for candidate in _by_preference(inputs):
-        drawing = next((r.index for r in _regions(inputs, candidate) if _redraws(r)), None)
-        if drawing is not None:
-            wanted[planted_name(candidate, "rng")] = Plant(kind="rng", region=drawing)
+        drawing = [r for r in _regions(inputs, candidate) if _redraws(r)]
+        if drawing:
+            # The gradients of all layers before it pass through the last region, frozen ones included.
+            inner = [r for r in drawing if r.index not in {one.parent for one in drawing}]
+            last = max(inner, key=lambda region: region.index)
+            wanted[planted_name(candidate, "rng")] = Plant(kind="rng", region=last.index)
             break
     return wanted
 
