@@ -126,6 +126,13 @@ class FindingKind(enum.StrEnum):
         "the reference track recomputes, and AC compared with AC always agrees",
         "let build_model return the model without AC; acgate applies it per track",
     )
+    REFERENCE_KEEPS_REGIONS = (
+        "reference-keeps-regions",
+        Severity.NOTE,
+        "the model checkpoints a part of a region by itself, on the reference too: faults inside that part"
+        " are on both sides and do not show",
+        "let build_model switch it off to have that part checked as well",
+    )
     WRAPPED_TWICE = (
         "wrapped-twice",
         Severity.FAIL,
@@ -205,7 +212,7 @@ class FindingKind(enum.StrEnum):
         "policy-drift",
         Severity.FAIL,
         "regions of one class with one policy decided differently: the policy carries state across layers",
-        'reset the policy\'s state per region (use a fresh context_fn), or declare by_layer = true',
+        "reset the policy's state per region (use a fresh context_fn), or declare by_layer = true",
     )
     EARLY_STOP_ONLY = (
         "early-stop-only",

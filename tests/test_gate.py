@@ -54,7 +54,7 @@ def test_a_finished_run_resumes_without_running_anything(finished):
     """Evidence that is there is not made again."""
     out, spec, verdict, _ = finished
     again, heard = run(spec, out, resume=True)
-    assert not [event for event in heard if isinstance(event, events.JobStarted)]
+    assert {event.name for event in heard if isinstance(event, events.JobStarted)} <= {"survey"}
     assert again == verdict
 
 
@@ -132,5 +132,5 @@ def test_a_track_that_kills_its_worker_is_an_error_and_the_others_go_on(tmp_path
     problem = next(e for e in heard if isinstance(e, events.JobFinished) and e.problem)
     assert "exited with code 0" in problem.problem
     again, heard = run(spec, tmp_path / "out", resume=True, in_process=False)
-    assert not [event for event in heard if isinstance(event, events.JobStarted)]
+    assert {event.name for event in heard if isinstance(event, events.JobStarted)} <= {"survey"}
     assert again.exit_code is ExitCode.INCOMPLETE

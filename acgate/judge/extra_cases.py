@@ -173,11 +173,10 @@ def two_forwards_case(context: TrackContext) -> Judged | None:
         return _two_forwards(outcome, *run_wording.two_forwards_raised(candidate.two_forwards_raised))
     if declared:
         return None
-    if context.noise.noisy:
-        return _two_forwards(Outcome.SKIPPED, run_wording.two_forwards_noisy())
-    ordinary = compare(reference, candidate, ORDINARY)
-    if not ordinary.equal:
-        return _two_forwards(Outcome.SKIPPED, run_wording.two_forwards_pointless())
+    equal = compare(reference, candidate, ORDINARY).equal
+    if context.noise.noisy or not equal:
+        why = run_wording.two_forwards_noisy if equal else run_wording.two_forwards_pointless
+        return _two_forwards(Outcome.SKIPPED, why())
     found = compare(reference, candidate, frozenset({Schedule.TWO_FORWARDS}))
     sides = compare_sides(
         reference, candidate, frozenset({Schedule.TWO_FORWARDS}), ignored=context.noise.ignored

@@ -58,6 +58,9 @@ class PlantedResult:
 def plants(inputs: CellInputs, noise: Noise) -> dict[str, Plant]:
     """Return the faults that this cell must catch, by the name of the run that plants them.
 
+    They are planted in the second step where there is one: with a readout or gate that starts at
+    zero, as adapters have them, no replay reaches a gradient in the first.
+
     A scaled replay always; a replay that draws other numbers where a region of a track draws any.
     Without an AC track that ran to its end there is nothing to plant in.
     """
@@ -65,14 +68,16 @@ def plants(inputs: CellInputs, noise: Noise) -> dict[str, Plant]:
     if carrier is None:
         return {}
     track, region = carrier
-    wanted = {planted_name(track, "scale"): Plant(kind="scale", region=region, factor=_factor(inputs, noise))}
+    step = min(1, inputs.spec.steps - 1)
+    scale = Plant(kind="scale", region=region, step=step, factor=_factor(inputs, noise))
+    wanted = {planted_name(track, "scale"): scale}
     for candidate in _by_preference(inputs):
         drawing = [r for r in _regions(inputs, candidate) if _redraws(r)]
         if drawing:
             # The gradients of all layers before it pass through the last region, frozen ones included.
             inner = [r for r in drawing if r.index not in {one.parent for one in drawing}]
             last = max(inner, key=lambda region: region.index)
-            wanted[planted_name(candidate, "rng")] = Plant(kind="rng", region=last.index)
+            wanted[planted_name(candidate, "rng")] = Plant(kind="rng", region=last.index, step=step)
             break
     return wanted
 
@@ -110,7 +115,8 @@ def _judge(inputs: CellInputs, noise: Noise, name: str, plant: Plant) -> Planted
         bad.candidate and bad.key.quantity in NUMERIC and bad.key in own for bad in comparison.nonfinite
     )
     catch = Catch.CAUGHT if caught else Catch.MISSED
-    if plant.kind == "rng" and not own:
+    # Where the reference is noisy every run differs from the next, so only what is outside shows.
+    if plant.kind == "rng" and not caught and (not own or noise.noisy):
         catch = Catch.NO_EFFECT
     return PlantedResult(name, plant, catch, rulings, len(comparison.compared))
 

@@ -173,6 +173,14 @@ def two_forwards_not_run() -> str:
     return "two forwards before one backward were declared by the target and not run"
 
 
+def two_forwards_noisy() -> str:
+    """Say why two forwards are not compared where the reference is noisy."""
+    return (
+        "two forwards before one backward are not compared: the reference does not repeat itself, and a"
+        ' floor is measured only for declared schedules (add "two_forwards" to the target\'s schedules)'
+    )
+
+
 def two_forwards_pointless() -> str:
     """Say why two forwards are not compared."""
     return "two forwards before one backward are not compared: the ordinary steps differ already"

@@ -43,7 +43,7 @@ def make_finding(kind: FindingKind, where: str, detail: str) -> Finding:
 def engagement_findings(reference: TrackEvidence, candidate: TrackEvidence) -> tuple[Finding, ...]:
     """Return findings that make a comparison worthless: AC on both sides, or on none."""
     found = []
-    if recomputes(reference):
+    if recomputes(reference) and not _keeps_regions(reference, candidate):
         found.append(make_finding(FindingKind.REFERENCE_HAS_AC, "none", wording.replayed(reference)))
     if not recomputes(candidate, regions_count=False):
         found.append(make_finding(FindingKind.NOT_ENGAGED, candidate.track, wording.not_engaged(candidate)))
@@ -59,6 +59,31 @@ def recomputes(run: TrackEvidence, *, regions_count: bool = True) -> bool:
     replays = any(region.replays for region in observed) or any(step.replays for step in run.steps)
     inside = any(calls for step in run.steps for calls in step.replay_calls.values())
     return replays or inside or (regions_count and regions)
+
+
+def _keeps_regions(reference: TrackEvidence, candidate: TrackEvidence) -> bool:
+    """Say whether every region of the reference lies inside a larger one of the track.
+
+    Then the model checkpoints a part of its blocks by itself, and the track adds the rest. A region of
+    the reference that the track has at the top is AC against AC, which always agrees.
+    """
+    if reference.observation is None or candidate.observation is None:
+        return False
+    own = reference.observation.regions
+    if any(region.implementation is not Implementation.NON_REENTRANT for region in own):
+        return False
+    inner = Counter(_shape(r) for r in candidate.observation.regions if r.parent is not None)
+    return bool(own) and not Counter(map(_shape, own)) - inner
+
+
+def _shape(region: RegionRecord) -> tuple[object, ...]:
+    return region.name, region.class_name, tuple(sorted(region.operators.items()))
+
+
+def _kept_by_reference(reference: TrackEvidence, candidate: TrackEvidence) -> Iterator[Finding]:
+    if reference.observation and _keeps_regions(reference, candidate):
+        for region in reference.observation.regions:
+            yield make_finding(FindingKind.REFERENCE_KEEPS_REGIONS, region.name, wording.replayed(reference))
 
 
 def wiring_findings(
@@ -77,6 +102,7 @@ def wiring_findings(
         *_from_facts(facts),
         *_operators(reference, candidate),
         *_unexercised(reference, candidate),
+        *_kept_by_reference(reference, candidate),
     ]
     return tuple({(finding.kind, finding.where): finding for finding in reversed(found)}.values())[::-1]
 

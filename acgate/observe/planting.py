@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 
 class Planting:
-    """Puts one fault into the first replay of one region of the first step."""
+    """Puts one fault into the first replay of one region of one step."""
 
     def __init__(self, model: nn.Module, plant: Plant | None) -> None:
         self._model = model
         self._plant = plant
         self._armed = plant is not None
+        self._step = 0
         self._spared: set[int] = set()
         self.done = False
 
     def step_ended(self) -> None:
-        """After the first step nothing is planted any more."""
-        self._armed = False
+        """Count steps: a fault is planted in the one that it is meant for."""
+        self._step += 1
 
     def _meant(self, region: Region, kind: str) -> bool:
         plant = self._plant
@@ -44,6 +45,7 @@ class Planting:
             self._armed
             and plant is not None
             and plant.kind == kind
+            and plant.step == self._step
             and region.counted
             and region.index == plant.region
             and region.replays == 1

@@ -132,16 +132,17 @@ def _job(
     track = track_of(need.run, spec.tracks)
     rest = need.run.removeprefix(track)
     audit = f".{AUDIT}" in rest
-    one_step = audit or need.plant is not None
     # The step with two forwards comes after all others and starts from where they end.
     last = max((key.step for key in need.keys), default=spec.steps)
-    whole = last >= spec.steps and not one_step
+    if audit or need.plant is not None:
+        last = need.plant.step if need.plant is not None else 0
+    whole = last >= spec.steps
     return TrackJob(
         spec=spec,
         cell=cell,
         name=name,
         track=track,
-        steps=1 if one_step else min(last + 1, spec.steps),
+        steps=min(last + 1, spec.steps),
         micro_steps=survey.micro_steps,
         two_forwards=whole,
         early_stop=not audit,

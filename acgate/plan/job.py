@@ -28,11 +28,13 @@ class Plant(Frozen):
     Attributes:
         kind: `scale` multiplies what a replay recomputed; `rng` lets a replay draw other numbers.
         region: Index of the region in order of forward.
+        step: Optimizer step in which it is planted, the last one of its run.
         factor: For `scale`, what the recomputed tensors are multiplied by.
     """
 
     kind: Literal["scale", "rng"]
     region: int = 0
+    step: int = 0
     factor: float = 1.0
 
 

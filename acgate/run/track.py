@@ -192,9 +192,6 @@ def _run(
         trail.observer = stack.enter_context(
             Observer(model, early_stop=job.early_stop, plant=plant, optimizer=optimizer)
         )
-        if at_output and job.plant is not None:
-            trail.planted_at_output = plant_at_output(model, _last_block(model, target), job.plant.factor)
-            stack.callback(trail.planted_at_output.remove)
         trail.meter = Meter(job.details, _spill_path(job, paths))
         trail.structure = structure_of(model)
         trail.state_before = module_state.snapshot(model)
@@ -211,13 +208,17 @@ def _run(
             observer=trail.observer,
             hooks=hooks,
             calls=calls,
-            blocks=() if job.track == "none" else blocks,
             meter=trail.meter,
             position=position,
             outside=OutsideState(model, own_modules(), settings()),
+            blocks=() if job.track == "none" else blocks,
         )
         for step in range(job.steps):
             progress("step", step)
+            if at_output and job.plant is not None and step == job.plant.step:
+                block = _last_block(model, target)
+                trail.planted_at_output = plant_at_output(model, block, job.plant.factor)
+                stack.callback(trail.planted_at_output.remove)
             trail.steps.append(stepper.run(step, observe=step == job.observe_step))
         if job.two_forwards:
             progress("step", job.steps)
