@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from acgate.judge.bands import within
 from acgate.judge.compare import compare, tensors_of
 from acgate.judge.metrics import metrics_of
 from acgate.judge.side_effects import compare_sides
@@ -37,6 +38,8 @@ class Noise:
         repeats: Repeats measured against it.
         levels: Floor per step and quantity; empty where it could not be measured.
         ignored: Generators, counts and state that the reference itself does not repeat.
+        draws_freely: True where losses before the first update differ between repeats by more than
+            round-off: the reference draws numbers that nobody seeds, and its floor hides anything.
     """
 
     repeatable: bool | None
@@ -45,6 +48,7 @@ class Noise:
     repeats: int
     levels: Mapping[Level, float]
     ignored: frozenset[tuple[Check, str]]
+    draws_freely: bool = False
 
     def floor(self, key: TensorKey) -> float | None:
         """Return the floor for one tensor; None where it is needed and not known.
@@ -80,6 +84,20 @@ def measure_noise(inputs: CellInputs, reference: TrackEvidence) -> Noise:
         repeats=len(measured),
         levels=_levels(inputs, reference if repeatable is False else None, measured),
         ignored=_unrepeatable(reference, again),
+        draws_freely=any(_beyond_round_off(inputs, run) for run in measured),
+    )
+
+
+def _beyond_round_off(inputs: CellInputs, run: TrackEvidence) -> bool:
+    """Say whether a loss before the first update is off by more than its limit: no kernel is so noisy.
+
+    Losses only: the gradient of a parameter that is zero on paper is nothing but noise.
+    """
+    limit = inputs.tolerances.limit("ac_vs_none", Quantity.LOSS, "rel_err", "loss", inputs.cell.topology)
+    return any(
+        not within(metrics_of(measured.statistics).rel_err, limit.limit)
+        for measured in run.measurements
+        if measured.key.step == 0 and measured.key.quantity is Quantity.LOSS
     )
 
 

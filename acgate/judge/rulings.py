@@ -30,6 +30,10 @@ class Ground(enum.StrEnum):
     UNCONFIRMED = "outside the floor, but not in every further run"
     NO_CONFIRMATION = "outside the floor, and the further runs that would confirm it are missing"
     NO_NUMBERS = "differs, and the run that would measure it is missing"
+    DRAWS_FREELY = (
+        "inside the noise of the reference, whose first losses differ from run to run by more than round-off;"
+        " seed every generator that the target makes, or fix what else changes between runs"
+    )
     NO_FLOOR = "differs, and the noise of the reference could not be measured"
 
 
@@ -90,6 +94,8 @@ def _rule(
     difference = measure(inputs, key, statistics, floor if noise.noisy else None)
     if floor is None:
         return Ruling(key, Outcome.ERROR, Ground.NO_FLOOR, difference)
+    if noise.draws_freely and difference.band is Band.NOISE:
+        return Ruling(key, Outcome.ERROR, Ground.DRAWS_FREELY, difference)
     outcome = outcome_of(difference.band, inputs.unexplained)
     if difference.band is Band.UNEXPLAINED and outcome is Outcome.FAIL and floor > 0:
         outcome, ground = _confirm(inputs, key, floor, confirmations)
