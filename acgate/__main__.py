@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +14,14 @@ from typing import TYPE_CHECKING
 from acgate.errors import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
+
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_PATIENCE = 3.0
+"""Seconds after an interrupt in which a further one says nothing new."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,20 +32,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _fill_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A terminal that hangs up interrupts as well, but not what `nohup` started.
-    numbers = [
-        signal.SIGTERM,
-        *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []),
-    ]
-    previous = {number: signal.signal(number, _interrupt) for number in numbers}
+    previous = {number: signal.getsignal(number) for number in _INTERRUPTS}
+    handler = _handler()
+    for number, before in previous.items():
+        # A terminal that hangs up interrupts as well, but not what `nohup` started.
+        if before in {signal.SIG_DFL, signal.default_int_handler}:
+            signal.signal(number, handler)
     try:
         code = _translated(arguments)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, before in previous.items():
+            # Where only the end of the process is left, another Ctrl-C must not change its exit code.
+            signal.signal(number, before if argv is not None else signal.SIG_IGN)
     return int(_flushed(code))
+
+
+def _handler() -> Callable[[int, FrameType | None], None]:
+    """Return a signal handler that interrupts, but not the cleaning up after an interrupt a moment ago."""
+    last = -math.inf
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _PATIENCE:
+            last = now
+            raise KeyboardInterrupt(signal.Signals(number).name)
+
+    return interrupt
 
 
 def _fill_closed_streams() -> None:
@@ -68,10 +91,6 @@ def _explained(error: BaseException, *, verbose: bool) -> ExitCode:
     lines = [f"acgate: {message}", *getattr(error, "__notes__", ())]
     terminal.complain("\n".join(lines))
     return code
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def _flushed(code: ExitCode) -> ExitCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -88,7 +89,8 @@ class ReportFiles:
                 raise OutputError(f"cannot write {error.filename}: {error.strerror or error}") from error
             yield
         except BaseException as error:
-            self.replace_by_problem(error)
+            with _undisturbed():
+                self.replace_by_problem(error)
             raise
 
     def replace_by_problem(self, error: BaseException) -> None:
@@ -142,6 +144,18 @@ def described(error: BaseException) -> tuple[ExitCode, str]:
             return ExitCode.INTERNAL, f"something asked the process to end with {error.code!r}"
         case _:
             return ExitCode.INTERNAL, f"internal error, {type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back interrupts: a second Ctrl-C must not take the report that tells of the first."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with contextlib.suppress(KeyboardInterrupt):  # one that came while this was being called
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -21,11 +22,12 @@ gate = types.ModuleType("acgate.gate")
 
 def run(*arguments, **rest):
     print("working", flush=True)
-    time.sleep(60)
+    for _ in range(1200):  # a signal just before a long sleep would wait for its end
+        time.sleep(0.05)
 
 gate.run = run
 sys.modules["acgate.gate"] = acgate.gate = gate
-sys.exit(main(sys.argv[1:]))
+sys.exit(main())
 """
 
 
@@ -51,6 +53,19 @@ def test_a_signal_is_exit_2_with_a_message_and_a_report(tmp_path: Path, number: 
     assert process.returncode == 2
     assert "--resume" in error
     assert "Traceback" not in error
+    assert ET.parse(tmp_path / "j.xml").getroot().get("errors") == "1"
+
+
+def test_impatience_is_still_exit_2(tmp_path: Path) -> None:
+    """However often Ctrl-C is pressed, at whatever moment."""
+    with started(tmp_path, "run", "--junitxml", "j.xml") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "working\n"
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.002)
+        process.communicate(timeout=20)
+    assert process.returncode == 2
     assert ET.parse(tmp_path / "j.xml").getroot().get("errors") == "1"
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -121,6 +123,22 @@ def test_a_second_problem_does_not_hide_the_first(tmp_path: Path) -> None:
     ReportFiles(None, tmp_path / "file" / "junit.xml").replace_by_problem(error)
     assert "cannot write" in error.__notes__[0]
     assert described(error) == (ExitCode.USAGE, "first")
+
+
+def test_a_second_interrupt_does_not_take_the_report_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever presses Ctrl-C twice still finds a report that says so."""
+    original = ReportFiles.replace_by_problem
+
+    def interrupted(self: ReportFiles, error: BaseException) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        original(self, error)
+
+    monkeypatch.setattr(ReportFiles, "replace_by_problem", interrupted)
+    with pytest.raises(KeyboardInterrupt), files_in(tmp_path).open():
+        raise KeyboardInterrupt
+    assert len(errors_in(tmp_path / "out/junit.xml")) == 1
 
 
 def test_a_name_that_no_file_can_have_is_an_output_error(tmp_path: Path) -> None:
