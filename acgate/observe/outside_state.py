@@ -32,28 +32,28 @@ class OutsideState:
         self,
         model: nn.Module,
         namespaces: Iterable[types.ModuleType] = (),
-        settings: Mapping[str, object] | None = None,
+        others: Mapping[str, object] | None = None,
     ) -> None:
         """Take the first look.
 
         Args:
             model: Its hooks' closures and the classes of its modules are looked at.
             namespaces: Modules of the target's own code, whose globals and classes are looked at.
-            settings: Process-wide settings as they are now, by name.
+            others: Further values as they are now, by name, such as process-wide settings.
         """
         self._model = model
         self._namespaces = tuple(namespaces)
-        self._before = self._look(settings)
+        self._before = self._look(others)
 
-    def changes(self, settings: Mapping[str, object] | None = None) -> dict[str, StateRecord]:
+    def changes(self, others: Mapping[str, object] | None = None) -> dict[str, StateRecord]:
         """Return a record of everything that is not as it was at the first look."""
-        now = self._look(settings)
+        now = self._look(others)
         return {name: record for name, record in now.items() if self._before.get(name) != record}
 
-    def _look(self, settings: Mapping[str, object] | None) -> dict[str, StateRecord]:
+    def _look(self, others: Mapping[str, object] | None) -> dict[str, StateRecord]:
         seen = {id(module) for module in self._model.modules()}
         found: dict[str, StateRecord] = {}
-        for name, value in self._places(settings or {}):
+        for name, value in self._places(others or {}):
             for inner, content in contents(name, value, seen):
                 record = record_of(content)
                 if record.kind == "tensor":
@@ -62,8 +62,8 @@ class OutsideState:
                 found[inner] = record
         return found
 
-    def _places(self, settings: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
-        yield from ((f"process setting {name}", value) for name, value in settings.items())
+    def _places(self, others: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
+        yield from others.items()
         yield from ((f"environment variable {name}", value) for name, value in os.environ.items())
         for namespace in self._namespaces:
             yield from _globals(namespace)

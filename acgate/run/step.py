@@ -11,7 +11,7 @@ from acgate.evidence.records import MicroRecord, Seconds, StepRecord, TensorReco
 from acgate.observe import module_state, rng
 from acgate.observe.content_hash import describe
 from acgate.observe.timing import Clock
-from acgate.run.determinism import settings
+from acgate.run.beside import beside
 from acgate.run.names import by_canonical_name
 from acgate.run.precision import convert_batch, forward_context
 from acgate.targets.batch import named_tensors
@@ -191,7 +191,9 @@ class Stepper:
         self.observer.end_step()
         with self.clock.measure("observe"):
             buffers = by_canonical_name(self.model.named_buffers())
-            state = module_state.snapshot(self.model) | self.outside.changes(settings())
+            state = module_state.snapshot(self.model) | self.outside.changes(
+                beside(self.model, self.optimizer)
+            )
             self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
             self.meter.offer(step, PER_STEP, Quantity.STATE, module_state.state_tensors(self.model).items())
             weights = {name: describe(p) for name, p in self._parameters.items()}

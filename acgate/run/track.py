@@ -25,7 +25,8 @@ from acgate.observe.observer import Observer
 from acgate.observe.outside_state import OutsideState
 from acgate.observe.planting import OutputPlant, plant_at_output
 from acgate.run.apply import apply_track
-from acgate.run.determinism import controlled, is_missing_form, seed_everything, settings
+from acgate.run.beside import beside
+from acgate.run.determinism import controlled, is_missing_form, seed_everything
 from acgate.run.exceptions import raised_by
 from acgate.run.identity import identity_of, structure_of
 from acgate.run.measure import Meter
@@ -210,7 +211,7 @@ def _run(
             calls=calls,
             meter=trail.meter,
             position=position,
-            outside=OutsideState(model, own_modules(), settings()),
+            outside=OutsideState(model, own_modules(), beside(model, optimizer)),
             blocks=() if job.track == "none" else blocks,
         )
         for step in range(job.steps):

@@ -83,8 +83,8 @@ def test_only_changes_are_told() -> None:
     function.__module__ = "somebody"
     function.calls = 0  # type: ignore[attr-defined]
     code = namespace(SEEN={"n": 0}, LIMIT=3, METER=Meter(), Kind=kind, function=function, torch=torch)
-    outside = OutsideState(model, (code,), {"threads": 1})
-    assert outside.changes({"threads": 1}) == {}
+    outside = OutsideState(model, (code,), {"process setting threads": 1})
+    assert outside.changes({"process setting threads": 1}) == {}
 
     model(torch.ones(1))
     code.SEEN["n"] = 1
@@ -92,7 +92,7 @@ def test_only_changes_are_told() -> None:
     code.METER.last += 1
     kind.total = 1  # type: ignore[attr-defined]
     function.calls = 1  # type: ignore[attr-defined]
-    found = outside.changes({"threads": 2})
+    found = outside.changes({"process setting threads": 2})
     assert {name: record.kind for name, record in found.items()} == {
         "process setting threads": "number",
         "global SEEN": "value",
