@@ -24,8 +24,18 @@ _AUTOCAST: dict[str, torch.dtype] = {"bfloat16": torch.bfloat16}
 
 
 def convert_model(model: nn.Module, precision: Precision, device: str) -> nn.Module:
-    """Move the model to the device and give its floating tensors the precision's dtype."""
-    return model.to(device=device, dtype=_PARAMETERS[precision])
+    """Move the model to the device and give its floating tensors the precision's dtype.
+
+    Complex parameters stay as they are: `model.to(dtype)` would cut off their imaginary parts.
+    """
+    moved = model.to(device=device)
+    match _PARAMETERS[precision]:
+        case torch.float64:
+            return moved.double()
+        case torch.bfloat16:
+            return moved.bfloat16()
+        case _:
+            return moved.float()
 
 
 def convert_batch(batch: object, precision: Precision, device: str) -> object:
