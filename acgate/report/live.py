@@ -67,7 +67,7 @@ class LiveBar:
             progress = Progress(
                 *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
             )
-            progress.add_task("")
+            progress.add_task("", total=self._total)  # a total that is not known yet is shown as such
             self._progress = progress
             self._refresh()
             progress.start()

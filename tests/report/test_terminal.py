@@ -160,3 +160,16 @@ def test_a_bar_that_cannot_be_drawn_is_no_crash() -> None:
         bar.update(finished=1, total=2, text="x")
         bar.close()
         bar.close()
+
+
+def test_a_total_that_is_not_known_is_not_invented(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the target is surveyed nobody knows how many runs there will be."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    screen = Screen()
+    bar = LiveBar(screen, after=0.0)
+    bar.update(finished=0, total=None, text="survey")
+    deadline = time.monotonic() + 5
+    while "survey" not in screen.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    bar.close()
+    assert "0/?" in screen.getvalue()
