@@ -235,7 +235,7 @@ class FindingKind(enum.StrEnum):
     STATE_REPORTED = (
         "state-reported",
         Severity.NOTE,
-        "a container on a module grew differently from the reference, as logs of hooks do",
+        "a container grew differently from the reference, as logs of hooks do",
         "nothing, if it only logs",
     )
     VALUE_DIFFERS = (

@@ -99,7 +99,7 @@ def compare_sides(
             r, c = left.get(place, default), right.get(place, default)
             if r != c:
                 reported = _grew(r, c) or _bypassed(check, name, r, c)
-                difference = SideDifference(check, step.step, micro, name, _shown(r), _shown(c), reported)
+                difference = SideDifference(check, step.step, micro, name, *_shown_apart(r, c), reported)
                 result.differences.append(difference)
     return result
 
@@ -150,6 +150,17 @@ def _grew(reference: str | StateRecord, candidate: str | StateRecord) -> bool:
     rest = iter(long)
     # A replay logs in the midst of a step, so the reference's entries need not be a prefix.
     return all(item in rest for item in short) or len(long) >= LOG_ITEMS
+
+
+def _shown_apart(reference: str | StateRecord, candidate: str | StateRecord) -> tuple[str, str]:
+    """Show both, so that what differs does not look alike: two logs may have as many entries."""
+    left, right = _shown(reference), _shown(candidate)
+    if left != right or isinstance(reference, str) or isinstance(candidate, str):
+        return left, right
+    return (
+        f"{left} ({reference.digest[:DIGITS_SHOWN]})",
+        f"{right} ({candidate.digest[:DIGITS_SHOWN]})",
+    )
 
 
 def _shown(value: str | StateRecord) -> str:
