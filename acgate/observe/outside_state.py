@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import types
+from collections import deque
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
 
 from acgate.evidence.names import canonical
 from acgate.evidence.records import StateRecord
-from acgate.observe.content_digest import has_content
+from acgate.observe.content_digest import MAX_ITEMS, has_content
 from acgate.observe.module_state import contents, record_of
 
 if TYPE_CHECKING:
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
 
 _HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OWN_PACKAGE = "acgate"
+
+MAX_BYTES = 1 << 26
+"""Beyond, a global is taken for data that is only read, which would be read anew at every step."""
 
 
 class OutsideState:
@@ -55,6 +63,8 @@ class OutsideState:
         found: dict[str, StateRecord] = {}
         for name, value in self._places(others or {}):
             for inner, content in contents(name, value, seen):
+                if _size(content) > MAX_BYTES:
+                    continue
                 record = record_of(content)
                 if record.kind == "tensor":
                     # Numbers are asked for by module, so a tensor out here is judged by its digest.
@@ -68,6 +78,19 @@ class OutsideState:
         for namespace in self._namespaces:
             yield from _globals(namespace)
         yield from _closures(self._model)
+
+
+def _size(value: object, depth: int = 3) -> int:
+    """Return the bytes of tensors and arrays in nested containers, as far as they are looked at."""
+    match value:
+        case torch.Tensor() | np.ndarray():
+            return int(value.nbytes)
+        case dict() if depth:
+            return sum(_size(item, depth - 1) for item in itertools.islice(value.values(), MAX_ITEMS))
+        case list() | tuple() | set() | frozenset() | deque() if depth:
+            return sum(_size(item, depth - 1) for item in itertools.islice(value, MAX_ITEMS))
+        case _:
+            return 0
 
 
 def _globals(namespace: types.ModuleType) -> Iterator[tuple[str, Any]]:

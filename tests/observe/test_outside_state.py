@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from acgate.observe import rng
+from acgate.observe import outside_state, rng
 from acgate.observe.module_state import snapshot, state_tensors
 from acgate.observe.outside_state import OutsideState
 
@@ -110,3 +110,13 @@ def test_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOMETHING_OF_MINE", "secret")
     (record,) = outside.changes().values()
     assert "secret" not in record.model_dump_json()
+
+
+def test_large_data_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Globals that hold a data set are left out, wherever in a container it lies."""
+    monkeypatch.setattr(outside_state, "MAX_BYTES", 1000)
+    code = namespace(DATA={"train": [torch.zeros(300)]}, SMALL=[torch.zeros(3)])
+    outside = OutsideState(nn.Linear(1, 1), (code,))
+    code.DATA["train"][0] += 1
+    code.SMALL[0] += 1
+    assert list(outside.changes()) == ["global SMALL"]
