@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import tempfile
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -148,14 +149,18 @@ def described(error: BaseException) -> tuple[ExitCode, str]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold back interrupts: a second Ctrl-C must not take the report that tells of the first."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    with contextlib.suppress(KeyboardInterrupt):  # one that came while this was being called
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    """Ignore interrupts: a second Ctrl-C must not take the report that tells of the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # Ignored, not blocked: another thread would take a blocked one and hand it to this thread.
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -136,8 +137,13 @@ def test_a_second_interrupt_does_not_take_the_report_of_the_first(
         original(self, error)
 
     monkeypatch.setattr(ReportFiles, "replace_by_problem", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    other = threading.Timer(5, int)  # a thread that the signal may meet first
+    other.start()
     with pytest.raises(KeyboardInterrupt), files_in(tmp_path).open():
         raise KeyboardInterrupt
+    other.cancel()
+    assert signal.getsignal(signal.SIGINT) is before
     assert len(errors_in(tmp_path / "out/junit.xml")) == 1
 
 
