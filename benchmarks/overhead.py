@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import math
+import re
 import statistics
 import subprocess
 import sys
@@ -82,41 +83,56 @@ def timed(job: TrackJob, paths: RunPaths) -> float:
 
 
 def compare_first_pass(spec: GateSpec, cell: Cell, rounds: int) -> dict[str, float]:
-    """Interleave acgate and bare loops; return the ratio of the medians and a bare step's seconds."""
+    """Interleave acgate and bare loops, and return the ratio of their best times.
+
+    The best of several rounds is what the code costs; the rest is what else the machine did.
+    """
     with tempfile.TemporaryDirectory() as folder:
         paths = RunPaths(Path(folder))
         jobs = first_pass(spec, cell, paths.root)
         for track in spec.tracks:  # lazy imports and allocator, on both sides
             bare(spec.model_copy(update={"steps": 1}), cell, track)
             timed(jobs[track].model_copy(update={"steps": 1, "observe_step": 0}), paths)
-        ours: list[float] = []
-        theirs: list[float] = []
-        steps: list[float] = []
+        ours: dict[str, list[float]] = {track: [] for track in spec.tracks}
+        theirs: dict[str, list[float]] = {track: [] for track in spec.tracks}
         for index in range(rounds):
-            mine = other = 0.0
             for track in spec.tracks:
-                order = ("bare", "acgate") if index % 2 else ("acgate", "bare")
-                for side in order:
+                for side in ("bare", "acgate") if index % 2 else ("acgate", "bare"):
                     if side == "acgate":
-                        mine += timed(jobs[track], paths)
+                        ours[track].append(timed(jobs[track], paths))
                     else:
-                        seconds, per_step = bare(spec, cell, track)
-                        other += seconds
-                        steps.append(per_step)
-            ours.append(mine)
-            theirs.append(other)
+                        theirs[track].append(bare(spec, cell, track)[0])
+            mine, other = (sum(times[-1] for times in side.values()) for side in (ours, theirs))
             print(f"  round {index + 1}: acgate {mine:.2f} s, bare {other:.2f} s, ratio {mine / other:.3f}")
+    rounds_of = [list(zip(*side.values(), strict=True)) for side in (ours, theirs)]
+    ratios = [sum(a) / sum(b) for a, b in zip(*rounds_of, strict=True)]
+    best, bare_best = (sum(min(times) for times in side.values()) for side in (ours, theirs))
     return {
-        "acgate_seconds": statistics.median(ours),
-        "bare_seconds": statistics.median(theirs),
-        "ratio": statistics.median(a / b for a, b in zip(ours, theirs, strict=True)),
-        "bare_step_seconds": statistics.median(steps),
+        "acgate_seconds": best,
+        "bare_seconds": bare_best,
+        "ratio_of_best": best / bare_best,
+        "median_ratio": statistics.median(ratios),
+        "bare_step_seconds": bare_best / (len(spec.tracks) * (spec.steps + 2 / spec.micro_steps)),
     }
 
 
-def compare_whole(spec: GateSpec, cell: Cell) -> dict[str, float]:
-    """Run the whole gate in this process; divide by the bare time of as many track-steps."""
-    per_step = {track: bare(spec, cell, track)[1] for track in spec.tracks}
+def compare_whole(spec: GateSpec, cell: Cell, rounds: int) -> dict[str, float]:
+    """Run the whole gate in this process; divide by the bare time of as many track-steps.
+
+    As before, the best of several rounds on either side counts.
+    """
+    found: list[dict[str, float]] = []
+    per_step: dict[str, float] = {}
+    for _ in range(rounds):
+        for track in spec.tracks:
+            per_step[track] = min(per_step.get(track, math.inf), bare(spec, cell, track)[1])
+        found.append(_whole(spec, cell, per_step))
+    best = min(found, key=lambda one: one["acgate_seconds"])
+    return best | {"ratio": best["acgate_seconds"] / found[-1]["bare_seconds"],
+                   "bare_seconds": found[-1]["bare_seconds"]}  # fmt: skip
+
+
+def _whole(spec: GateSpec, cell: Cell, per_step: dict[str, float]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         started = time.perf_counter()
@@ -124,8 +140,6 @@ def compare_whole(spec: GateSpec, cell: Cell) -> dict[str, float]:
         seconds = time.perf_counter() - started
         if verdict.exit_code is not ExitCode.PASS:
             raise SystemExit(f"the benchmark's gate did not pass: {verdict.headline}")
-        after = {track: bare(spec, cell, track)[1] for track in spec.tracks}
-        per_step = {track: (per_step[track] + after[track]) / 2 for track in spec.tracks}
         bare_seconds = 0.0
         track_steps = 0.0
         for path in sorted((out / cell.identifier).glob("*.json")):
@@ -135,8 +149,7 @@ def compare_whole(spec: GateSpec, cell: Cell) -> dict[str, float]:
             steps *= run.micro_steps / spec.micro_steps
             track_steps += steps
             bare_seconds += steps * per_step[run.track]
-    return {"acgate_seconds": seconds, "track_steps": track_steps, "bare_seconds": bare_seconds,
-            "ratio": seconds / bare_seconds}  # fmt: skip
+    return {"acgate_seconds": seconds, "track_steps": track_steps, "bare_seconds": bare_seconds}
 
 
 def child(side: str, spec: GateSpec, cell: Cell) -> None:
@@ -149,7 +162,13 @@ def child(side: str, spec: GateSpec, cell: Cell) -> None:
             paths = RunPaths(Path(folder))
             for job in first_pass(spec, cell, paths.root).values():
                 perform(job, paths, NONCE, quiet)
-    print(json.dumps({"mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    print(json.dumps({"mib": peak_resident()}))
+
+
+def peak_resident() -> float:
+    """Return the peak resident set of this process in MiB; `getrusage` would start from its parent's."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
 
 
 def peak(side: str, precision: str) -> float:
@@ -163,7 +182,7 @@ def main() -> None:
     """Print the three figures, and write them as JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--precision", default="float32")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=("bare", "acgate"))
     arguments = parser.parse_args()
@@ -176,7 +195,7 @@ def main() -> None:
     print("first pass: none, block, selective; acgate beside the same track-steps in bare loops")
     result = {"first_pass": compare_first_pass(spec, cell, arguments.rounds)}
     print("whole gate, against bare loops of as many track-steps as its evidence counts")
-    result["whole"] = compare_whole(spec, cell)
+    result["whole"] = compare_whole(spec, cell, max(2, arguments.rounds // 2))
     ours, theirs = peak("acgate", arguments.precision), peak("bare", arguments.precision)
     result["peak"] = {"acgate_mib": ours, "bare_mib": theirs, "ratio": ours / theirs}
     for name, figures in result.items():

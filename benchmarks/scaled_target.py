@@ -13,7 +13,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BATCH = int(os.environ.get("ACGATE_BENCH_BATCH", "4"))
+BATCH = int(os.environ.get("ACGATE_BENCH_BATCH", "8"))
 LENGTH = int(os.environ.get("ACGATE_BENCH_LENGTH", "256"))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from acgate.errors import PolicyError
 from acgate.spec.explain import nearest
+from acgate.spec.globs import glob_matches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -34,7 +34,7 @@ def covered_blocks(
     candidates = {block: (block, *_below(block, coverage.submodules, modules)) for block in blocks}
     for glob in coverage.include:
         names = [name for group in candidates.values() for name in group]
-        if not any(matches(name, glob) for name in names):
+        if not any(glob_matches(glob, name) for name in names):
             raise PolicyError(
                 f"include = {glob!r} matches no block{_suggest(glob, names)};"
                 f" the blocks are {_listed(blocks)}"
@@ -84,21 +84,8 @@ def covered_modules(
     return names
 
 
-def matches(name: str, glob: str) -> bool:
-    """Match a dotted name part by part: `*` stays within one part, `**` stands for any number of parts."""
-    return _parts_match(name.split("."), glob.split("."))
-
-
-def _parts_match(parts: list[str], globs: list[str]) -> bool:
-    if not globs:
-        return not parts
-    if globs[0] == "**":
-        return any(_parts_match(parts[start:], globs[1:]) for start in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], globs[0]) and _parts_match(parts[1:], globs[1:])
-
-
 def _included(name: str, coverage: BlockCoverage) -> bool:
-    return not coverage.include or any(matches(name, glob) for glob in coverage.include)
+    return not coverage.include or any(glob_matches(glob, name) for glob in coverage.include)
 
 
 def _below(block: str, globs: Iterable[str], modules: Collection[str]) -> list[str]:
@@ -106,7 +93,7 @@ def _below(block: str, globs: Iterable[str], modules: Collection[str]) -> list[s
     return [
         name
         for name in _children(block, modules)
-        if any(matches(name.removeprefix(f"{block}."), glob) for glob in globs)
+        if any(glob_matches(glob, name.removeprefix(f"{block}.")) for glob in globs)
     ]
 
 

@@ -13,7 +13,8 @@ from acgate.vocabulary import Quantity, Schedule
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from acgate.evidence.records import StepRecord, TensorRecord, TrackEvidence
+    from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.step_records import StepRecord, TensorRecord
 
 PER_STEP = -1
 """`micro` of what exists once per optimizer step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.errors import ExitCode, strongest
-from acgate.evidence.records import Seconds
+from acgate.evidence.step_records import Seconds
 from acgate.judge import run_wording, wording
 from acgate.judge.allowances import unused_entries, unused_everywhere
 from acgate.judge.cases import Judged, comparing_cases, structure_case

@@ -10,7 +10,8 @@ from acgate.vocabulary import Implementation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from acgate.evidence.records import RegionRecord, TrackEvidence
+    from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.region_records import RegionRecord
 
 
 def implementation(region: RegionRecord) -> str:

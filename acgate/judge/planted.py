@@ -16,7 +16,8 @@ from acgate.spec.tolerances import QUANTITIES
 from acgate.vocabulary import Implementation, Outcome, Schedule
 
 if TYPE_CHECKING:
-    from acgate.evidence.records import RegionRecord, TrackEvidence
+    from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.region_records import RegionRecord
     from acgate.judge.inputs import CellInputs
     from acgate.judge.noise import Noise
 

@@ -12,7 +12,8 @@ from acgate.plan.matrix import REFERENCE
 from acgate.vocabulary import Quantity, Schedule
 
 if TYPE_CHECKING:
-    from acgate.evidence.records import TensorRecord, TrackEvidence
+    from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.step_records import TensorRecord
     from acgate.judge.inputs import CellInputs
     from acgate.plan.job import TensorKey
 

@@ -11,7 +11,8 @@ from acgate.vocabulary import Check
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from acgate.evidence.records import MicroRecord, StateRecord, StepRecord, TrackEvidence
+    from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.step_records import MicroRecord, StateRecord, StepRecord
     from acgate.vocabulary import Schedule
 
 LOG_ITEMS = 1000

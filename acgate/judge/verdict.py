@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import Fact, Raised, Seconds
+from acgate.evidence.records import Fact, Raised
+from acgate.evidence.step_records import Seconds
 from acgate.plan.job import TensorKey
 from acgate.spec.models import Frozen
 from acgate.vocabulary import Band, Check, Outcome, Quantity

@@ -12,7 +12,8 @@ from acgate.vocabulary import FindingKind, Implementation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from acgate.evidence.records import Fact, RegionRecord, Survey, TrackEvidence
+    from acgate.evidence.records import Fact, Survey, TrackEvidence
+    from acgate.evidence.region_records import RegionRecord
 
 KEPT_SHARE = 0.25
 """From this share on, what a region keeps without reason is a finding."""

@@ -22,7 +22,7 @@ from acgate.vocabulary import Implementation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from acgate.evidence.records import RegionRecord
+    from acgate.evidence.region_records import RegionRecord
 
 _SIZE = 4
 

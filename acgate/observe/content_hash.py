@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from acgate.errors import AcgateError
-from acgate.evidence.records import TensorRecord
+from acgate.evidence.step_records import TensorRecord
 from acgate.observe.seam_torch import plain_parts, quiet
 from acgate.observe.tampering import tampered
 
@@ -33,10 +33,10 @@ _item, _contiguous, _norm, _cat = (
 )
 _empty, _from_numpy, _view_as_real = torch.empty, torch.from_numpy, torch.view_as_real
 
-WORDS = 1 << 15
-"""64-bit words per chunk: with weights and scratch 768 KiB, which stays in a core's cache."""
+WORDS = 1 << 17
+"""64-bit words per chunk: with weights and scratch 3 MiB, in the cache and enough for two threads."""
 
-_ROWS = 128  # chunks per kernel on an accelerator: 32 MiB of input
+_ROWS = 32  # chunks per kernel on an accelerator: 32 MiB of input
 _KEEP = (1 << 35) - 1  # what a logical shift by 29 leaves of an arithmetic one
 _ALL = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from acgate.evidence.names import WRAPPER_PARTS, canonical
-from acgate.evidence.records import StateRecord
+from acgate.evidence.step_records import StateRecord
 from acgate.observe.content_digest import content_digest, has_content
 from acgate.observe.content_hash import describe
 

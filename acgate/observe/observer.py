@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.evidence.records import Observation
+from acgate.evidence.region_records import Observation
 from acgate.observe.canary import ensure_seeing
 from acgate.observe.ledger import Ledger
 from acgate.observe.module_state import tensors_inside

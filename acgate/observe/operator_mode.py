@@ -85,10 +85,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = traits(func)
         before = _cpu_state() if known.may_draw else None
         result = func(*args, **kwargs)
-        with quiet():
-            drew = before is not None and _drew(func, args, kwargs, result, before)
-            flops = known.flops(*args, **kwargs, out_val=result) if known.flops is not None else 0
-            self._record(known, (args, kwargs), result, flops=flops, drew=drew)
+        drew = before is not None and _drew(func, args, kwargs, result, before)
+        flops = known.flops(*args, **kwargs, out_val=result) if known.flops is not None else 0
+        self._record(known, (args, kwargs), result, flops=flops, drew=drew)
         return result
 
     def _record(self, known: OperatorTraits, inputs: Any, result: Any, *, flops: int, drew: bool) -> None:
@@ -121,7 +120,9 @@ def _local(value: Any) -> Iterable[torch.Tensor]:
         if tensor.layout is not torch.strided or hasattr(tensor, "trigger_wait"):
             continue  # looking at the result of a collective would wait for it
         if hasattr(tensor, "__tensor_flatten__"):
-            yield from plain_parts(tensor)
+            with quiet():
+                parts = plain_parts(tensor)
+            yield from parts
         else:
             yield tensor
 
@@ -138,4 +139,5 @@ def _drew(func: Any, args: Any, kwargs: dict[str, Any], result: Any, before: tor
     own_generator = kwargs.get("generator") is not None
     if own_generator or any(t.device.type != "cpu" for t in inner_tensors(result)):
         return True
-    return not torch.equal(before, torch.get_rng_state())
+    with quiet():
+        return not torch.equal(before, torch.get_rng_state())

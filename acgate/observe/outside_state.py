@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from acgate.evidence.names import canonical
-from acgate.evidence.records import StateRecord
+from acgate.evidence.step_records import StateRecord
 from acgate.observe.content_digest import MAX_ITEMS, has_content
 from acgate.observe.module_state import contents, record_of
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from acgate.evidence.records import RegionRecord, ValueMismatch
+from acgate.evidence.region_records import RegionRecord, ValueMismatch
 
 if TYPE_CHECKING:
     from acgate.observe.operator_traits import OperatorTraits

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from acgate.evidence.records import ValueMismatch
+from acgate.evidence.region_records import ValueMismatch
 from acgate.observe.content_hash import content_hash
 from acgate.observe.ledger import Ledger, inner_tensors
 from acgate.observe.module_state import held_tensors, tensors_inside

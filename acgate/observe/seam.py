@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from acgate.evidence.records import RegionRecord
+    from acgate.evidence.region_records import RegionRecord
     from acgate.observe.operator_mode import OperatorCall
     from acgate.observe.region_notes import RegionNotes
     from acgate.plan.job import Plant

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
-    from acgate.evidence.records import Seconds
+    from acgate.evidence.step_records import Seconds
     from acgate.judge.verdict import Finding, KeyLayer
 
 NOT_MEASURED = "-"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from acgate.evidence.records import MicroRecord, Seconds, StepRecord, TensorRecord
+from acgate.evidence.step_records import MicroRecord, Seconds, StepRecord, TensorRecord
 from acgate.observe import module_state, rng
 from acgate.observe.content_hash import describe
 from acgate.observe.timing import Clock

@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from acgate.errors import AcgateError, IncompleteError
-from acgate.evidence.records import (
-    Fact,
-    Identity,
-    Raised,
-    StateRecord,
-    StepRecord,
-    Structure,
-    TrackEvidence,
-)
+from acgate.evidence.records import Fact, Identity, Raised, Structure, TrackEvidence
 from acgate.observe import memory, module_state, rng
 from acgate.observe.calls import CallCounter
 from acgate.observe.content_hash import self_test, tampered
@@ -43,6 +35,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from acgate.evidence.paths import RunPaths
+    from acgate.evidence.step_records import StateRecord, StepRecord
     from acgate.plan.job import Deterministic, TrackJob
     from acgate.run.interface import Progress
     from acgate.targets.protocol import Target

@@ -1,20 +1,15 @@
-"""Globs over module names: `*` stays within one part of a name, `**` stands for any number of parts."""
+"""Names of a model chosen by globs, with a suggestion where one matches nothing."""
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from acgate.errors import TargetError
 from acgate.spec.explain import nearest
+from acgate.spec.globs import glob_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-
-def glob_matches(pattern: str, name: str) -> bool:
-    """Tell whether a glob such as `layers.*` matches a dotted name as a whole."""
-    return _parts_match(pattern.split("."), name.split("."))
 
 
 def select_names(names: Sequence[str], globs: Iterable[str], what: str) -> tuple[str, ...]:
@@ -35,14 +30,6 @@ def select_names(names: Sequence[str], globs: Iterable[str], what: str) -> tuple
             raise TargetError(f"{what}: {pattern!r} matches no module{_suggestion(pattern, names)}")
         chosen |= matched
     return tuple(name for name in names if name in chosen)
-
-
-def _parts_match(pattern: list[str], parts: list[str]) -> bool:
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_parts_match(pattern[1:], parts[start:]) for start in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _parts_match(pattern[1:], parts[1:])
 
 
 def _suggestion(pattern: str, names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import typer
 
-from acgate.cli import app
+from acgate.arguments import app
 
 COMMON = {"-h", "--help", "-q", "--quiet", "-v", "--verbose"}
 PLAN = {

@@ -14,19 +14,15 @@ from acgate.evidence.records import (
     Fact,
     Identity,
     Measurement,
-    MicroRecord,
-    Observation,
     ParameterRecord,
     Raised,
-    RegionRecord,
-    StateRecord,
     Statistics,
-    StepRecord,
     Structure,
     Survey,
-    TensorRecord,
     TrackEvidence,
 )
+from acgate.evidence.region_records import Observation, RegionRecord
+from acgate.evidence.step_records import MicroRecord, StateRecord, StepRecord, TensorRecord
 from acgate.judge.compare import tensors_of
 from acgate.judge.decide import decide, judge_cell
 from acgate.judge.needs import needs

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import Raised, TrackEvidence, ValueMismatch
+from acgate.evidence.records import Raised, TrackEvidence
+from acgate.evidence.region_records import ValueMismatch
 from acgate.judge.decide import decide
 from acgate.judge.verdict import CellVerdict
 from acgate.spec.models import GateSpec

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import StateRecord
+from acgate.evidence.step_records import StateRecord
 from acgate.vocabulary import Band, Outcome, Quantity
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acgate.evidence.records import StateRecord
+from acgate.evidence.step_records import StateRecord
 from acgate.judge.side_effects import _shown_apart
 
 

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import Fact, RegionRecord, StateRecord, ValueMismatch
+from acgate.evidence.records import Fact
+from acgate.evidence.region_records import RegionRecord, ValueMismatch
+from acgate.evidence.step_records import StateRecord
 from acgate.judge.allowances import apply_allowances, outcome_of_finding
 from acgate.judge.wiring import make_finding
 from acgate.spec.models import Allow

@@ -19,7 +19,7 @@ from acgate.vocabulary import Implementation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from acgate.evidence.records import Observation, RegionRecord
+    from acgate.evidence.region_records import Observation, RegionRecord
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 D = 8

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import Seconds
+from acgate.evidence.step_records import Seconds
 from acgate.judge.verdict import Case, CellVerdict, Finding, TrackVerdict, Verdict
 from acgate.vocabulary import Check, Outcome
 

@@ -7,8 +7,8 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from acgate.errors import TargetError
+from acgate.spec.globs import glob_matches
 from acgate.targets.blocks import find_blocks, key_layers
-from acgate.targets.globs import glob_matches
 
 
 class Block(nn.Module):

@@ -1,0 +1,200 @@
+"""What a person may ask: the option surface, and arguments parsed into a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from acgate.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EPILOG = (
+    "Exit codes: 0 pass, 1 checked and wrong, 2 interrupted, 3 internal error, 4 bad arguments or"
+    " configuration, 5 nothing to check, 7 incomplete (a required check could not be made)."
+)
+
+app = typer.Typer(
+    name="acgate",
+    help="Release gate for activation checkpointing: proves that recomputation changes no gradient.",
+    epilog=_EPILOG,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_NOT_SETTINGS = frozenset({"run_dir", "config", "resume", "in_process", "quiet", "verbose"})
+
+_MODEL = "Target: a Python file, package.module:attribute, or a model directory (default: built in)."
+Model = Annotated[str | None, typer.Option("--model", metavar="PATH", help=_MODEL)]
+Tracks = Annotated[str | None, typer.Option(metavar="LIST", help="AC treatments, such as none,block.")]
+Topologies = Annotated[str | None, typer.Option(metavar="LIST", help="How ranks share the work: single.")]
+Dtypes = Annotated[str | None, typer.Option(metavar="LIST", help="Precisions: float32,bfloat16,...")]
+Steps = Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps per track.")]
+MicroSteps = Annotated[int | None, typer.Option(metavar="N", help="Forward/backward pairs per step.")]
+Select = Annotated[list[str] | None, typer.Option(metavar="GLOB", help="Only these cells; repeatable.")]
+Tolerances = Annotated[str | None, typer.Option(metavar="DIR", help="Directory of tolerance files.")]
+Policy = Annotated[str | None, typer.Option(metavar="FILE", help="Policy file: how AC is applied.")]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="Settings (default: acgate.toml).")]
+Out = Annotated[str | None, typer.Option(metavar="DIR", help="Run directory (default: acgate-out).")]
+Junit = Annotated[
+    str | None, typer.Option("--junitxml", "--junit-xml", metavar="FILE", help="Write a JUnit report.")
+]
+Json = Annotated[str | None, typer.Option(metavar="FILE", help="Write the verdict as JSON.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+AsShipped = Annotated[bool, typer.Option("--as-shipped", help="Judge the kernels of production.")]
+InProcess = Annotated[bool, typer.Option("--in-process", help="Run in this process, to debug a target.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say only what is wrong.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say more, with tracebacks.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked.
+
+    Attributes:
+        settings: Settings by name; None means not given.
+        run_dir: For `judge`.
+    """
+
+    command: Literal["plan", "run", "judge"]
+    settings: dict[str, object] = field(default_factory=dict)
+    config: Path | None = None
+    run_dir: Path | None = None
+    resume: bool = False
+    in_process: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+@app.command()
+def plan(
+    *,
+    model: Model = None,
+    tracks: Tracks = None,
+    topologies: Topologies = None,
+    dtypes: Dtypes = None,
+    steps: Steps = None,
+    micro_steps: MicroSteps = None,
+    select: Select = None,
+    policy: Policy = None,
+    config: Config = None,
+    as_shipped: AsShipped = False,
+    in_process: InProcess = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Request:
+    """Show what a run would do: cells, tracks, blocks, regions, counts. With -q, only the cells."""
+    return _request("plan", locals())
+
+
+@app.command()
+def run(
+    *,
+    model: Model = None,
+    tracks: Tracks = None,
+    topologies: Topologies = None,
+    dtypes: Dtypes = None,
+    steps: Steps = None,
+    micro_steps: MicroSteps = None,
+    select: Select = None,
+    tolerances: Tolerances = None,
+    policy: Policy = None,
+    config: Config = None,
+    out: Out = None,
+    junitxml: Junit = None,
+    json: Json = None,
+    resume: Resume = False,
+    as_shipped: AsShipped = False,
+    in_process: InProcess = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Request:
+    """Run the gate. The exit code is the verdict; reports are for reading."""
+    return _request("run", locals())
+
+
+@app.command()
+def judge(
+    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR", help="Directory of a run.")],
+    *,
+    tolerances: Tolerances = None,
+    junitxml: Junit = None,
+    json: Json = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Request:
+    """Judge stored evidence again, without running anything."""
+    return _request("judge", locals())
+
+
+def _request(command: Literal["plan", "run", "judge"], given: dict[str, Any]) -> Request:
+    """Sort the parameters of a command (its `locals()`) into settings and the rest."""
+    for name, value in given.items():
+        if value == "":
+            # Most likely a variable that is not set; ignoring it would check something else.
+            raise UsageError(f"--{name.replace('_', '-')}: is empty; leave it out, or name something")
+    settings = {name: value for name, value in given.items() if name not in _NOT_SETTINGS}
+    for name in {"tracks", "topologies", "dtypes"} & settings.keys():
+        settings[name] = _items(name, settings[name])
+    for name in {"select", "as_shipped"} & settings.keys():
+        # Given or not given; there is no option that takes back what a configuration says.
+        settings[name] = settings[name] or None
+    run_dir, config = given.get("run_dir"), given.get("config")
+    return Request(
+        command,
+        settings,
+        config=None if config is None else Path(config),
+        run_dir=None if run_dir is None else Path(run_dir),
+        resume=given.get("resume", False),
+        in_process=given.get("in_process", False),
+        quiet=given["quiet"],
+        verbose=given["verbose"],
+    )
+
+
+def _items(name: str, text: str | None) -> tuple[str, ...] | None:
+    """Split a comma list; None means not given."""
+    if text is None:
+        return None
+    items = tuple(item.strip() for item in text.split(","))
+    if not all(items):
+        raise UsageError(f'--{name}: "{text}" has an empty entry; separate names by single commas')
+    return items
+
+
+def parse(argv: Sequence[str]) -> Request | None:
+    """Turn arguments into a request; None where help was asked for, and shown.
+
+    Raises:
+        UsageError: The arguments are wrong.
+        OutputError: Help was asked for and cannot be shown.
+    """
+    # The base class of what the parser raises has no public name that all versions of typer share.
+    base = [kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"]
+    refusals = tuple(cast("list[type[typer.BadParameter]]", base))
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=list(argv), prog_name="acgate", standalone_mode=False)
+    except refusals as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "acgate"
+        raise UsageError(f"{error.format_message().rstrip('.')} (see {path} --help)") from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except SystemExit:  # typer's answer where help goes to a pipe that was closed
+        return None
+    except OSError as error:  # only help is printed there
+        raise OutputError(f"cannot print: {error.strerror or error}") from error
+    if not isinstance(result, Request):
+        if result:  # typer makes an exit code of an interrupt
+            raise KeyboardInterrupt
+        return None
+    if result.quiet and result.verbose:
+        raise UsageError("-q and -v exclude each other")
+    return result

@@ -1,0 +1,108 @@
+"""What the observed step says about regions: their flags, operators, memory and replays."""
+
+from __future__ import annotations
+
+from acgate.spec.models import Frozen
+from acgate.vocabulary import Implementation
+
+
+class ValueMismatch(Frozen):
+    """A saved tensor whose replay differs from its forward.
+
+    Attributes:
+        position: Index among the tensors the region saved for backward.
+        producer: Operator that produced it in the forward, when known.
+        call: How often that operator had run in the region before (0-based).
+    """
+
+    position: int
+    shape: tuple[int, ...]
+    dtype: str
+    producer: str | None = None
+    call: int | None = None
+
+
+class RegionRecord(Frozen):
+    """One checkpointed call, as seen in the observed step.
+
+    Attributes:
+        index: Order of forward.
+        name: Canonical module name, or the function's qualified name.
+        class_name: Class of the module, or `function`.
+        parent: Index of the enclosing region; None at the top.
+        early_stop: As the region was created.
+        preserve_rng_state: As the region was created.
+        determinism_check: False where torch's own metadata comparison is off.
+        selective: True where a selective policy decides.
+        policy: Name of the policy function.
+        policy_identity: Digest of the policy function's identity, equal where regions share it.
+        allow_cache_entry_mutation: As passed to torch.
+        replays: Replays of this call.
+        graph_tasks: Backward passes that replayed it.
+        operators: Operators of the forward, with their number of calls.
+        saved: Operators whose output the policy saved, with their number.
+        decisions: Digest of the sequence of the policy's decisions.
+        random_drawn: Random operators that really drew, in the forward.
+        random_saved: Those of them whose output was saved; in the replay they do not draw.
+        mutating_saved: Saved operators that change an input.
+        collective_saved: Saved operators that communicate.
+        offloaded: Operators for which the policy asked for CPU offload.
+        changed_saved: Saved operators whose output changed content between save and replay's use.
+        forward_flops: Floating-point operations of the forward.
+        replay_flops: Floating-point operations of the replay.
+        freed_bytes: Storage that backward needs and checkpointing does not keep.
+        saved_bytes: Storage that the selective policy keeps.
+        unexplained_bytes: Storage made in the region, alive until backward, that neither the
+            policy, the module tree nor later operators account for.
+        mismatches: Saved tensors whose replay differs by value (explains, does not judge).
+    """
+
+    index: int
+    name: str
+    class_name: str
+    implementation: Implementation
+    parent: int | None = None
+    early_stop: bool = True
+    preserve_rng_state: bool = True
+    determinism_check: bool = True
+    selective: bool = False
+    policy: str | None = None
+    policy_identity: str | None = None
+    allow_cache_entry_mutation: bool = False
+    replays: int = 0
+    graph_tasks: int = 0
+    operators: dict[str, int] = {}
+    saved: dict[str, int] = {}
+    decisions: str | None = None
+    random_drawn: tuple[str, ...] = ()
+    random_saved: tuple[str, ...] = ()
+    mutating_saved: tuple[str, ...] = ()
+    collective_saved: tuple[str, ...] = ()
+    offloaded: tuple[str, ...] = ()
+    changed_saved: tuple[str, ...] = ()
+    forward_flops: int = 0
+    replay_flops: int = 0
+    freed_bytes: int = 0
+    saved_bytes: int = 0
+    unexplained_bytes: int = 0
+    mismatches: tuple[ValueMismatch, ...] = ()
+
+
+class Observation(Frozen):
+    """One observed step of a track.
+
+    Attributes:
+        peak_bytes: Peak of live tensor storage during the step, parameters included.
+        held_bytes: Live tensor storage between forward and backward, parameters excluded.
+        forward_flops: Floating-point operations of all forwards.
+        backward_flops: Floating-point operations of all backwards, replays included.
+        random_drawn: True where any random operator drew.
+    """
+
+    step: int
+    peak_bytes: int
+    held_bytes: int
+    forward_flops: int
+    backward_flops: int
+    random_drawn: bool
+    regions: tuple[RegionRecord, ...] = ()
