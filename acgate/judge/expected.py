@@ -23,6 +23,9 @@ def expected_keys(inputs: CellInputs, reference: TrackEvidence, steps: int) -> s
     """
     survey = inputs.survey
     wanted = set(_from_survey(survey, steps))
+    if Schedule.TWO_FORWARDS in inputs.schedules and steps == inputs.spec.steps:
+        # Declared, so it must be there: a step that no run made is no step that was compared.
+        wanted.update(_two_forwards(survey, steps))
     for step in reference.steps:
         ordinary = step.schedule is Schedule.ACCUMULATE and step.step < steps
         whole = step.schedule in inputs.schedules and steps == inputs.spec.steps
@@ -41,3 +44,9 @@ def _from_survey(survey: Survey, steps: int) -> Iterator[TensorKey]:
             yield TensorKey(step=step, micro=PER_STEP, quantity=Quantity.UPDATE, name=name)
         for name in survey.buffers:
             yield TensorKey(step=step, micro=PER_STEP, quantity=Quantity.BUFFER, name=name)
+
+
+def _two_forwards(survey: Survey, step: int) -> Iterator[TensorKey]:
+    yield TensorKey(step=step, micro=0, quantity=Quantity.LOSS, name="loss")
+    for name in survey.trainable:
+        yield TensorKey(step=step, micro=0, quantity=Quantity.GRADIENT, name=name)

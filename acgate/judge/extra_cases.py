@@ -64,9 +64,13 @@ def wiring_case(context: TrackContext) -> Case:
     """Judge the findings, and an exception that the reference does not raise."""
     raised = context.candidate.raised
     outcomes = [Outcome.PASS, *map(outcome_of_finding, context.wiring)]
+    headline, text = wording.wiring(context)
     if raised:
         outcomes.append(Outcome.ERROR if raised.exits else Outcome.FAIL)
-    headline, text = wording.wiring(context)
+    elif context.candidate.observation is None or context.reference.observation is None:
+        # Without an observed step nothing is known about regions, so nothing found means nothing.
+        outcomes.append(Outcome.ERROR)
+        headline, text = wording.not_observed(text)
     return Case(
         check=Check.WIRING,
         outcome=worst(outcomes),

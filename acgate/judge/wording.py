@@ -160,6 +160,14 @@ def wiring(context: TrackContext) -> Message:
     return "; ".join(parts), "\n".join(lines)
 
 
+def not_observed(findings: str) -> Message:
+    """Word the case of a track whose regions were not looked at."""
+    headline = "the wiring could not be checked: a step of the track or of its reference was not observed"
+    return headline, "\n".join(
+        (f"{headline};", "try: run again; if this stays, torch's checkpointing is not visible here", findings)
+    )
+
+
 def engagement(context: TrackContext) -> Message:
     """Word whether the track recomputed and the reference did not."""
     run, seen = context.candidate, context.candidate.observation

@@ -12,7 +12,7 @@ from acgate.evidence.region_records import ValueMismatch
 from acgate.judge.decide import decide
 from acgate.judge.verdict import CellVerdict
 from acgate.spec.models import GateSpec
-from acgate.vocabulary import Band, Outcome, Quantity
+from acgate.vocabulary import Band, Outcome, Quantity, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -395,3 +395,12 @@ def test_the_first_replayed_tensor_that_differs_is_named_by_block(world: World, 
         text = case(cell, "block", f"gradient[{place}]").text
         wanted = f"region {region}, saved tensor 3 made by aten.bernoulli_.float (call 1), float32[2, 5]"
         assert wanted in text
+
+
+def test_a_declared_schedule_that_no_run_made_is_no_pass(world: World) -> None:
+    """What the target declares must be there, even if every run lacks it alike."""
+    world.schedules = ("accumulate", "two_forwards")
+    world.change = lambda job, run: run.model_copy(
+        update={"steps": tuple(s for s in run.steps if s.schedule is Schedule.ACCUMULATE)}
+    )
+    assert world.play().outcome is Outcome.ERROR

@@ -285,3 +285,12 @@ def test_only_a_valid_entry_of_that_kind_and_place_accepts(kind: FindingKind, al
     assert finding.expired == (bool(fitting) and not valid)
     if kind.severity is Severity.FAIL:
         assert outcome_of_finding(finding) is (Outcome.WARN if accepted else Outcome.FAIL)
+
+
+@pytest.mark.parametrize("blind", ["none", "block"])
+def test_a_track_that_nobody_observed_is_no_pass(world: World, case: FindCase, blind: str) -> None:
+    """Nothing found in a step that was not looked at is not nothing found."""
+    world.change = lambda job, run: run.model_copy(update={"observation": None}) if job.name == blind else run
+    wiring = case(world.play(), "block", "wiring")
+    assert wiring.outcome is Outcome.ERROR
+    assert "not observed" in wiring.headline
