@@ -13,10 +13,12 @@ if str(ROOT) not in sys.path:
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
+def settings_put_back():
+    """One thread; what a fixture changes in the process is no business of the next test."""
     import torch
 
-    before = torch.get_num_threads()
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
