@@ -196,20 +196,15 @@ def _track_verdict(
 
 
 def step_seconds(run: TrackEvidence) -> Seconds:
-    """Return the mean time of an ordinary step by phase.
+    """Return the time of the fastest ordinary step by phase.
 
-    The first step warms up and the observed one is slowed by being looked at; both are left out
-    where others remain.
+    The rest is what warming up, being observed and other processes added; one step is one figure.
     """
     observed = run.observation.step if run.observation else None
     ordinary = [step for step in run.steps if step.schedule is Schedule.ACCUMULATE]
-    calm = [step.seconds for step in ordinary if step.step not in {0, observed}]
-    steps = calm or [step.seconds for step in ordinary]
-    if not steps:
-        return Seconds()
-    return Seconds(
-        forward=sum(one.forward for one in steps) / len(steps),
-        backward=sum(one.backward for one in steps) / len(steps),
-        optimizer=sum(one.optimizer for one in steps) / len(steps),
-        observe=sum(one.observe for one in steps) / len(steps),
-    )
+    calm = [step for step in ordinary if step.step != observed] or ordinary
+    return min((step.seconds for step in calm), key=_training, default=Seconds())
+
+
+def _training(seconds: Seconds) -> float:
+    return seconds.forward + seconds.backward + seconds.optimizer

@@ -54,6 +54,14 @@ def saves_nothing(regions: Sequence[RegionRecord]) -> str:
     return f"{count(len(regions), 'region')}, no operator saved; these ran: {listed(ran, 12)}"
 
 
+def no_policy(blocks: int) -> str:
+    """Say that a selective track has regions and no policy."""
+    return (
+        f"all {count(blocks, 'block')} are regions and none has a context_fn, so this is what block AC does;"
+        " see that apply_ac looks at the track, and that context_fn reaches checkpoint"
+    )
+
+
 def drift(first: RegionRecord, other: RegionRecord) -> str:
     """Say which two regions decided differently."""
     return (

@@ -100,6 +100,7 @@ def wiring_findings(
         *_as_much_as_without(regions),
         *_nested(regions),
         *_policy(regions, candidate.track, facts),
+        *_no_policy_at_all(regions, candidate.track, survey),
         *_from_facts(facts),
         *_operators(reference, candidate),
         *_unexercised(reference, candidate),
@@ -234,6 +235,17 @@ def _policy(regions: Sequence[RegionRecord], track: str, facts: Sequence[Fact]) 
         other = next((region for region in group if region.decisions != group[0].decisions), None)
         if other is not None:
             yield make_finding(FindingKind.POLICY_DRIFT, other.name, wording.drift(group[0], other))
+
+
+def _no_policy_at_all(regions: Sequence[RegionRecord], track: str, survey: Survey) -> Iterator[Finding]:
+    """Yield a finding where the selective track is block AC: every block a region, and no policy anywhere.
+
+    A track that checkpoints fewer modules instead, such as every second block, is selective as well.
+    """
+    names = {region.name for region in regions if region.parent is None}
+    everything = bool(survey.blocks) and names.issuperset(survey.blocks)
+    if track == SELECTIVE and everything and not any(region.selective for region in regions):
+        yield make_finding(FindingKind.POLICY_SAVES_NOTHING, track, wording.no_policy(len(survey.blocks)))
 
 
 def _from_facts(facts: Sequence[Fact]) -> Iterator[Finding]:
