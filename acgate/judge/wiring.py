@@ -21,6 +21,8 @@ KEPT_SHARE = 0.25
 KEPT_BYTES = 1024
 """Below this, kept memory is not worth a finding."""
 
+_ALLOCATION = "aten.empty.memory_format"
+
 BY_LAYER = "policy-by-layer"
 MODEL = "model"
 SELECTIVE = "selective"
@@ -200,11 +202,19 @@ def _nested(regions: Sequence[RegionRecord]) -> Iterator[Finding]:
         parent = by_index.get(region.parent) if region.parent is not None else None
         # A part of a module may be a region of its own inside that module: then it runs fewer operators.
         around = (a for a in _ancestors(region, by_index) if a.name == region.name)
-        twin = next((a for a in around if a.operators == region.operators), None)
-        if twin is None and parent and region.operators and region.operators == parent.operators:
+        twin = next((a for a in around if _work(a) == _work(region)), None)
+        if twin is None and parent and region.operators and _work(region) == _work(parent):
             twin = parent
         if twin is not None:
             yield make_finding(FindingKind.WRAPPED_TWICE, region.name, wording.twice(region, twin))
+
+
+def _work(region: RegionRecord) -> dict[str, int]:
+    """Return the operators of a region without those by which torch keeps inputs of a region inside it.
+
+    Before torch 2.13 an inner region allocates empty tensors for that; they are no part of the model.
+    """
+    return {name: calls for name, calls in region.operators.items() if name != _ALLOCATION}
 
 
 def _ancestors(region: RegionRecord, by_index: Mapping[int, RegionRecord]) -> Iterator[RegionRecord]:

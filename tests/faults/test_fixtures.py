@@ -9,7 +9,7 @@ from acgate.spec.models import Allow, GateSpec
 from acgate.vocabulary import FindingKind, Outcome
 from fixtures import catalog
 
-FIXTURES = [(path, catalog.load(path).EXPECT) for path in catalog.paths()]
+FIXTURES = [(path, catalog.load(path).EXPECT) for path in catalog.paths_here()]
 CASES = [
     pytest.param(
         path, precision, id=f"{path.stem}-{precision}", marks=[pytest.mark.slow] if expect.slow else []

@@ -11,7 +11,7 @@ CASES = [
     pytest.param(
         path, precision, id=f"{path.stem}-{precision}", marks=[pytest.mark.slow] if expect.slow else []
     )
-    for path in catalog.paths()
+    for path in catalog.paths_here()
     for expect in [catalog.load(path).EXPECT]
     for precision in expect.precisions
 ]

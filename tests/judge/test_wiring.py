@@ -73,6 +73,16 @@ CASES: list[tuple[str, str, dict[str, Any], str | None]] = [
     ("nested in itself", "block", {"parent": 1, "name": "layers.1"}, "wrapped-twice"),
     ("same operators as its parent", "block", {"parent": 1}, "wrapped-twice"),
     (
+        "same operators but what older torch allocates for an inner region",
+        "block",
+        {
+            "parent": 1,
+            "name": "layers.1",
+            "operators": {"aten.mm.default": 2} | {"aten.empty.memory_format": 2},
+        },
+        "wrapped-twice",
+    ),
+    (
         "a part of itself",
         "block",
         {"parent": 1, "name": "layers.1", "operators": {"aten.mm.default": 1}},
