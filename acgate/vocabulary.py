@@ -106,7 +106,7 @@ class FindingKind(enum.StrEnum):
         "rng-not-preserved",
         Severity.FAIL,
         "the region runs random operators with preserve_rng_state=False, so its replay draws other numbers",
-        "drop preserve_rng_state=False, or allow it by name once the measured difference was accepted",
+        "drop preserve_rng_state=False; an allow entry accepts the flag, never gradients that differ",
     )
     NOT_ENGAGED = (
         "not-engaged",

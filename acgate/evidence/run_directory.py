@@ -183,7 +183,7 @@ def _same(stored: GateSpec, asked: GateSpec, root: Path) -> None:
     changed = sorted(key for key in now if now[key] != before[key] and key != "deadlines")
     if changed:
         raise UsageError(
-            f"--resume goes on with the run in {root}, but {', '.join(changed)} differ from it;"
+            f"--resume goes on with the run in {root}, but not with its {', '.join(changed)};"
             " give the same arguments, or leave --resume out to start anew"
         )
 

@@ -102,7 +102,7 @@ def wiring_findings(
         *_as_much_as_without(regions),
         *_nested(regions),
         *_policy(regions, candidate.track, facts),
-        *_no_policy_at_all(regions, candidate.track, survey),
+        *(() if recomputes(reference) else _no_policy_at_all(regions, candidate.track, survey)),
         *_from_facts(facts),
         *_operators(reference, candidate),
         *_unexercised(reference, candidate),

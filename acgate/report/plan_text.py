@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
+
 from acgate.plan.matrix import ac_tracks, first_jobs, num_comparisons, num_first_jobs
 from acgate.report.escape import one_line, visible
 from acgate.report.wording import counted
+from acgate.spec.models import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +42,7 @@ def plan_text(plan: Plan, survey: Survey, origin: Mapping[str, str], *, verbose:
         _counts(plan, survey),
     ]
     chosen = [
-        f"  {name} = {one_line(str(value))}  ({origin[name]})"
+        f"  {name} = {one_line(_setting(value))}  ({origin[name]})"
         for name, value in plan.spec
         if origin.get(name, "default") != "default"
     ]
@@ -48,6 +51,17 @@ def plan_text(plan: Plan, survey: Survey, origin: Mapping[str, str], *, verbose:
     if verbose:
         sections.append("\n".join(["runs", *_jobs(plan, survey)]))
     return "\n\n".join(sections) + "\n"
+
+
+def _setting(value: object) -> str:
+    """Write a setting as JSON where it is a table or a list of tables; what is at its default is left out."""
+    match value:
+        case BaseModel():
+            return value.model_dump_json(exclude_defaults=True, by_alias=True)
+        case tuple():
+            return ", ".join(map(_setting, value))
+        case _:
+            return str(value)
 
 
 def _target(survey: Survey, longest: int | None) -> str:
@@ -83,7 +97,14 @@ def _regions(plan: Plan, survey: Survey, longest: int | None) -> str:
         if expected is None:
             lines.append(f"  {track}: regions are counted when it runs")
         else:
-            lines.append(f"  {track}: {counted(len(expected), 'region')}: {_names(expected, longest)}")
+            size = (
+                plan.spec.policy.selective if track == "selective" else plan.spec.policy.block
+            ).region_size
+            span = f" of up to {size} blocks, which begin at" if size > 1 else ""
+            names = _names(expected, longest)
+            lines.append(f"  {track}: {counted(len(expected), 'region')}{span or ':'} {names}")
+    if survey.applies_ac == "target" and plan.spec.policy != Policy():
+        lines.append("  the policy is not used: what the target's apply_ac does is what is tested")
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from acgate.judge.allowances import UNUSED
 from acgate.report.escape import one_line, visible
 from acgate.report.table import table
 from acgate.report.wording import (
@@ -121,11 +122,12 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
         if rest:
             names = ", ".join(visible(case.name) for case in rest)
             yield (
-                f"{track.outcome.upper()}  {cell.cell} / {track.track} / {len(rest)} more cases that say"
-                f" the same of other places (-v shows each): {names}"
+                f"{track.outcome.upper()}  {cell.cell} / {track.track} / {len(rest)} more like these"
+                f" (-v shows each): {names}"
             )
-    if verbosity is Verbosity.VERBOSE and cell.facts:
-        yield "\n".join(f"note  {cell.cell}: {f.kind} at {f.where}: {one_line(f.detail)}" for f in cell.facts)
+    facts = [f for f in cell.facts if verbosity is Verbosity.VERBOSE or f.kind == UNUSED]
+    if facts and verbosity is not Verbosity.QUIET:
+        yield "\n".join(f"note  {cell.cell}: {f.kind} at {f.where}: {one_line(f.detail)}" for f in facts)
 
 
 def _telling(track: TrackVerdict) -> tuple[tuple[Case, ...], tuple[Case, ...]]:

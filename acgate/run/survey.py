@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from acgate.checkpointing import lint_policy
-from acgate.errors import AcgateError, IncompleteError, TargetError, message_of
+from acgate.errors import AcgateError, IncompleteError, TargetError, UsageError, message_of
 from acgate.evidence.names import canonical
 from acgate.evidence.records import Fact, Survey
 from acgate.observe import rng
@@ -40,6 +40,11 @@ def take_survey(job: SurveyJob, nonce: str, progress: Progress) -> Survey:
         IncompleteError: The target ended the process by itself.
     """
     spec = job.spec
+    if spec.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f'device = "cuda", but torch {torch.__version__} finds no CUDA device here;'
+            ' set device = "cpu", or run where there is one'
+        )
     random_state = rng.capture()
     try:
         with controlled("off", fill_memory=False, threads=spec.threads):
