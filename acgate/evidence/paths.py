@@ -62,7 +62,3 @@ class RunPaths:
     def spill(self, cell: str, name: str) -> Path:
         """Tensors of a reference run, memory-mapped when read."""
         return self.root / safe_name(cell) / f"{safe_name(name)}.safetensors"
-
-    def cell_error(self, cell: str) -> Path:
-        """Why a cell could not be run."""
-        return self.root / safe_name(cell) / "error.json"

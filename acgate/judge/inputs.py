@@ -88,8 +88,3 @@ class CellInputs:
             roles[audit_name(track)] = "audit"
             roles |= {planted_name(track, kind): "planted" for kind in PLANT_KINDS}
         return {name: role for name, role in roles.items() if (run := self.run(name)) and not run.raised}
-
-    def planted_runs(self) -> tuple[str, ...]:
-        """Return the names of the runs with planted faults that were made or tried."""
-        known = [planted_name(track, kind) for track in self.tracks for kind in PLANT_KINDS]
-        return tuple(name for name in known if name in self.names)

@@ -24,14 +24,8 @@ class GradientHooks:
     backward, which leaves no gradient behind; what arrives there is added up here.
     """
 
-    def __init__(self, model: nn.Module, *, keep: bool = True) -> None:
-        """Prepare to watch `model`.
-
-        Args:
-            model: Whose trainable parameters are watched.
-            keep: Whether numbers will be asked for; the sums are made either way, hashes need them too.
-        """
-        del keep
+    def __init__(self, model: nn.Module) -> None:
+        """Prepare to watch the trainable parameters of `model`."""
         own = dict(model.named_parameters())
         self._parameters = {
             name: own[original]

@@ -180,7 +180,7 @@ def _run(
         model = apply_track(model, job.track, target, spec)
         optimizer = target.optimizer(model)
         memory.reset_peak(spec.device)
-        hooks = stack.enter_context(GradientHooks(model, keep=job.details is not None))
+        hooks = stack.enter_context(GradientHooks(model))
         calls = stack.enter_context(CallCounter(model))
         plant = None if at_output else job.plant
         trail.observer = stack.enter_context(
