@@ -84,6 +84,7 @@ class World:
     random: bool = True
     schedules: tuple[str, ...] = ("accumulate",)
     frozen: tuple[str, ...] = ()
+    key_layers: tuple[str, ...] = ()
     runs: dict[str, TrackEvidence] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     asked: list[list[str]] = field(default_factory=list)
@@ -102,7 +103,7 @@ class World:
             source="nowhere",
             blocks=BLOCKS,
             blocks_source="given",
-            key_layers=(),
+            key_layers=self.key_layers,
             trainable=TRAINABLE,
             frozen=self.frozen,
             buffers=(BUFFER,),

@@ -404,3 +404,14 @@ def test_a_declared_schedule_that_no_run_made_is_no_pass(world: World) -> None:
         update={"steps": tuple(s for s in run.steps if s.schedule is Schedule.ACCUMULATE)}
     )
     assert world.play().outcome is Outcome.ERROR
+
+
+def test_a_wrong_gradient_says_that_the_loss_was_equal_where_it_began(world: World, case: FindCase) -> None:
+    """The loss differs only after the first wrong update: it does not show where this begins."""
+    late = {Quantity.GRADIENT: 0, Quantity.UPDATE: 0, Quantity.LOSS: 1}
+    world.error = lambda job, key: 0.5 * (job.track == "block" and key.step >= late.get(key.quantity, 9))
+    gradient = case(world.play(), "block", "gradient[layers.0]")
+    assert gradient.outcome is Outcome.FAIL
+    assert (
+        "equal bit for bit: the loss of step 0, micro-step 0, where gradients first differ" in gradient.text
+    )
