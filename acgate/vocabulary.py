@@ -226,6 +226,42 @@ class FindingKind(enum.StrEnum):
         "with two forwards before one backward this track differs from the reference",
         'add "two_forwards" to the target\'s schedules to have this judged, or make state per call',
     )
+    RANKS_DISAGREE = (
+        "ranks-disagree",
+        Severity.FAIL,
+        "ranks that must do the same are set up differently: their replays do not belong together",
+        "derive regions and policies from the model alone, never from a rank or from free memory",
+    )
+    REPLICAS_DIFFER = (
+        "replicas-differ",
+        Severity.FAIL,
+        "ranks hold different contents of a tensor that they must have in common",
+        "see that every rank reduces its gradients and draws the same numbers where it must",
+    )
+    COLLECTIVES_DIFFER = (
+        "collectives-differ",
+        Severity.FAIL,
+        "ranks issued different sequences of collectives: calls that do not belong together meet, or hang",
+        "let every rank of a group run the same forward, and the same replays in the same order",
+    )
+    REPLAY_ORDER_DIFFERS = (
+        "replay-order-differs",
+        Severity.FAIL,
+        "ranks replayed regions that communicate in different orders, so the wrong collectives meet",
+        "start backward from the losses in the same order on every rank",
+    )
+    NO_COLLECTIVES = (
+        "no-collectives",
+        Severity.ERROR,
+        "no rank communicated in the observed step, so the ranks trained apart and the topology was not used",
+        "see that parallelize wraps the model that loss calls",
+    )
+    COLLECTIVE_REPLAYED = (
+        "collective-replayed",
+        Severity.WARN,
+        "the target's own code communicates inside a region, so every replay communicates again",
+        "save its output with a selective policy, or move it out of the region",
+    )
     RNG_NOT_EXERCISED = (
         "rng-not-exercised",
         Severity.NOTE,

@@ -62,6 +62,8 @@ class Raised(Frozen):
         phase: `import`, `build`, `apply`, `forward`, `backward`, `optimizer`, `observe`.
         exits: True where the target asked the process to end (`SystemExit`).
         where: Source file name and line of the deepest frame outside torch and acgate.
+        ranks: In merged evidence, the ranks that raised; empty where there is one rank.
+        at: Seconds since the epoch, to tell which rank was first.
     """
 
     type: str
@@ -73,6 +75,8 @@ class Raised(Frozen):
     exits: bool = False
     where: str | None = None
     traceback: str = ""
+    ranks: tuple[int, ...] = ()
+    at: float = 0.0
 
 
 class Identity(Frozen):
@@ -110,6 +114,34 @@ class Structure(Frozen):
     state_dict: tuple[str, ...] = ()
 
 
+class RankRecord(Frozen):
+    """What one rank of a run cost, and where it stands among the others.
+
+    Attributes:
+        stage: Its pipeline stage; ranks of one stage have the same regions and policies.
+        replica: Which share of the data it sees; ranks of one stage and replica (a tensor-parallel
+            group) see the same data, and must take the same decisions.
+        step_seconds: Forward, backward and optimizer of each step, in seconds.
+        observe_seconds: What acgate added to each step.
+        peak_bytes: Peak of live tensor storage in the observed step.
+        peak_bytes_device: Peak of the device's allocator, None on the CPU.
+        regions: Digest of the regions entered in the first step (names, flags, policies).
+        decisions: Digest of what selective policies decided in the first step.
+    """
+
+    rank: int
+    stage: int = 0
+    replica: int = 0
+    host: str = ""
+    device: str = "cpu"
+    step_seconds: tuple[float, ...] = ()
+    observe_seconds: tuple[float, ...] = ()
+    peak_bytes: int | None = None
+    peak_bytes_device: int | None = None
+    regions: str = ""
+    decisions: str = ""
+
+
 class TrackEvidence(Frozen):
     """Everything one run of one track left behind.
 
@@ -123,6 +155,11 @@ class TrackEvidence(Frozen):
         planted: Whether the fault of `plant` was really put in.
         peak_bytes_device: Peak of the device's allocator, None on the CPU.
         worker_seconds: Wall time of the whole job.
+        virtual: One device played the ranks.
+        offload: Activations waited on the CPU between forward and backward.
+        layers: Blocks that were kept; None where all were.
+        ranks: One record per rank that took part; empty for one device.
+        shared_by: Who shares the work: `acgate`, or the target's own `parallelize`.
     """
 
     schema_: Schema = Field(default=SCHEMA, alias="schema")
@@ -151,6 +188,11 @@ class TrackEvidence(Frozen):
     planted: bool = False
     peak_bytes_device: int | None = None
     worker_seconds: float = 0.0
+    virtual: bool = False
+    offload: bool = False
+    layers: int | None = None
+    ranks: tuple[RankRecord, ...] = ()
+    shared_by: Literal["acgate", "target"] = "acgate"
     end: Literal["end"] = "end"
 
     model_config = Frozen.model_config | {"populate_by_name": True}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from acgate.spec.models import Frozen
 from acgate.vocabulary import Implementation
 
@@ -55,9 +57,11 @@ class RegionRecord(Frozen):
         unexplained_bytes: Storage made in the region, alive until backward, that neither the
             policy, the module tree nor later operators account for.
         mismatches: Saved tensors whose replay differs by value (explains, does not judge).
+        rank: Rank on which it was seen.
     """
 
     index: int
+    rank: int = 0
     name: str
     class_name: str
     implementation: Implementation
@@ -88,6 +92,31 @@ class RegionRecord(Frozen):
     mismatches: tuple[ValueMismatch, ...] = ()
 
 
+class Collective(Frozen):
+    """One call of a collective operator, as the dispatcher saw it.
+
+    Attributes:
+        phase: `forward`, `backward`, `replay` (inside a region that backward recomputes) or `optimizer`.
+        operator: Such as `_c10d_functional.all_reduce` or `c10d.allreduce_`.
+        shapes: Of its tensor arguments, with dtype: `float32[64, 16]`.
+        group: The ranks that take part, such as `0,1`; empty where that is not known.
+        region: Name of the region that runs or is replayed; empty outside of regions.
+        where: Source file and line of the target's code that issued it; empty where a library did.
+    """
+
+    phase: Literal["forward", "backward", "replay", "optimizer"]
+    operator: str
+    shapes: tuple[str, ...] = ()
+    group: str = ""
+    region: str = ""
+    where: str = ""
+
+    @property
+    def signature(self) -> str:
+        """What must be equal on the ranks of a group."""
+        return f"{self.phase} {self.operator} {' '.join(self.shapes)} ranks {self.group}"
+
+
 class Observation(Frozen):
     """One observed step of a track.
 
@@ -97,6 +126,10 @@ class Observation(Frozen):
         forward_flops: Floating-point operations of all forwards.
         backward_flops: Floating-point operations of all backwards, replays included.
         random_drawn: True where any random operator drew.
+        collectives: In the order in which they were issued; those of the library around backward too.
+        replay_order: Names of the regions in the order in which backward replayed them.
+        choices: Digest of what operators chose by comparing numbers (top-k, argmax, sort) in the
+            forward, as routers do; empty where none ran.
     """
 
     step: int
@@ -106,3 +139,6 @@ class Observation(Frozen):
     backward_flops: int
     random_drawn: bool
     regions: tuple[RegionRecord, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    replay_order: tuple[str, ...] = ()
+    choices: str = ""

@@ -15,6 +15,10 @@ class TensorRecord(Frozen):
         hash: Mixed 64-bit content hash, 16 hexadecimal digits.
         norm: Euclidean norm in float64; None for tensors that are not floating point.
         nonfinite: Count of NaN and infinite elements.
+        part: Which part of the tensor this rank holds. Ranks with the same part hold replicas, which
+            must be equal and count once; a tensor that each rank has for itself (its loss, its
+            buffers) has a part per rank. -1: this rank has nothing of it, and the record says nothing.
+        ranks: In merged evidence of several ranks, the hash on each rank ("" where it has nothing).
     """
 
     hash: str
@@ -22,6 +26,8 @@ class TensorRecord(Frozen):
     dtype: str
     norm: float | None = None
     nonfinite: int = 0
+    part: int = 0
+    ranks: tuple[str, ...] = ()
 
 
 class MicroRecord(Frozen):
@@ -35,6 +41,7 @@ class MicroRecord(Frozen):
         rng: Digest of every random generator's state after this micro-step.
         unprotected: Blocks that were called though no checkpointed region was entered in this
             micro-step; not recorded for the reference.
+        reduced: False where gradients were not yet reduced over the ranks, so that each rank has its own.
     """
 
     micro: int
@@ -43,6 +50,7 @@ class MicroRecord(Frozen):
     input_gradients: dict[str, TensorRecord | None] = {}
     rng: dict[str, str] = {}
     unprotected: tuple[str, ...] = ()
+    reduced: bool = True
 
 
 class StateRecord(Frozen):

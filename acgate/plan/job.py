@@ -30,10 +30,12 @@ class Plant(Frozen):
         region: Index of the region in order of forward.
         step: Optimizer step in which it is planted, the last one of its run.
         factor: For `scale`, what the recomputed tensors are multiplied by.
+        rank: The one rank whose replay is changed; `region` counts the regions of that rank.
     """
 
     kind: Literal["scale", "rng"]
     region: int = 0
+    rank: int = 0
     step: int = 0
     factor: float = 1.0
 
@@ -45,9 +47,13 @@ class Details(Frozen):
         keys: Tensors to spill (the reference) or to compare (a candidate).
         spill: True for the reference: write these tensors to a safetensors file.
         reference: For a candidate: name of the run whose spilled tensors it is compared with.
+        everything: Every tensor is meant, whatever its key; `keys` is empty then.
+        whole: The reference spilled whole tensors, as one device has them: a rank reads its slices.
     """
 
-    keys: tuple[TensorKey, ...]
+    keys: tuple[TensorKey, ...] = ()
+    everything: bool = False
+    whole: bool = False
     spill: bool = False
     reference: str | None = None
 
@@ -58,6 +64,11 @@ class SurveyJob(Frozen):
     kind: Literal["survey"] = "survey"
     spec: GateSpec
     name: str = "survey"
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that take part."""
+        return 1
 
 
 class TrackJob(Frozen):
@@ -76,6 +87,11 @@ class TrackJob(Frozen):
         deterministic: `strict` raises where an operator has no deterministic form, `warn` names it,
             `off` leaves the kernels of production (profile *as shipped*).
         fill_memory: New memory is filled with NaN, so that reading what was never written shows.
+        virtual: One device plays the ranks of the cell one after another.
+        rank_order: For a virtual run: in which order the gradients of the ranks are added up; empty
+            means by rank.
+        layers: Blocks that are kept, counted from the first; None keeps all.
+        offload: Activations wait on the CPU between forward and backward.
     """
 
     kind: Literal["track"] = "track"
@@ -92,6 +108,15 @@ class TrackJob(Frozen):
     details: Details | None = None
     deterministic: Deterministic = "strict"
     fill_memory: bool = True
+    virtual: bool = False
+    rank_order: tuple[int, ...] = ()
+    layers: int | None = None
+    offload: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that take part."""
+        return 1 if self.virtual else self.cell.world_size
 
 
 Job = Annotated[SurveyJob | TrackJob, Field(discriminator="kind")]

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 REFERENCE = "none"
 AUDIT = "no-early-stop"
+VIRTUAL = "reference-single"
+"""The run in which one device plays the ranks of a topology; its tensors are spilled."""
+ACROSS = "none.across"
+"""The reference of a topology once more, measured against `reference-single`."""
 
 
 class Plan(Frozen):

@@ -192,7 +192,7 @@ def _run(
         seed_everything(topology.seed(spec.seed + 2))
         trail.identity = identity_of(job, target, model, batches)
         stepper = Stepper(
-            model=topology.wrap(model),
+            model=topology.after_ac(model, blocks),
             target=target,
             optimizer=optimizer,
             batches=batches,

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-Precision = Literal["float32", "float64", "bfloat16", "bfloat16.pure"]
-Topology = Literal["single"]
+Precision = Literal["float32", "float64", "bfloat16", "bfloat16.pure", "bfloat16.mixed"]
+Topology = Literal["single", "ddp", "fsdp", "fsdp1", "tp", "fsdp+tp", "pp"]
 Unexplained = Literal["fail", "warn"]
 
 Positive = Annotated[int, Field(ge=1)]
@@ -104,6 +104,29 @@ class Policy(Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
+class Parallel(Frozen):
+    """How the topologies share the work, where there is a choice.
+
+    Attributes:
+        gradient_sync: When gradients are reduced while they accumulate: after the `last` micro-step
+            (DDP's `no_sync`, FSDP2's `set_requires_gradient_sync`) or after `every` one.
+        static_graph: Of `DistributedDataParallel`.
+        find_unused_parameters: Of `DistributedDataParallel`.
+        reshard_after_forward: Of `fully_shard`; False keeps parameters whole until backward.
+        reduce_dtype: In which dtype FSDP's own mixed precision (`bfloat16.mixed`) reduces gradients.
+        tensor_parallel_size: Ranks per tensor-parallel group of `fsdp+tp`.
+        pipeline_schedule: Of `torch.distributed.pipelining`.
+    """
+
+    gradient_sync: Literal["last", "every"] = "last"
+    static_graph: bool = False
+    find_unused_parameters: bool = False
+    reshard_after_forward: bool = True
+    reduce_dtype: Literal["float32", "bfloat16"] = "float32"
+    tensor_parallel_size: Annotated[int, Field(ge=2)] = 2
+    pipeline_schedule: Literal["1f1b", "gpipe"] = "1f1b"
+
+
 class GateSpec(Frozen):
     """One run of the gate, completely described.
 
@@ -111,7 +134,12 @@ class GateSpec(Frozen):
         model: What `--model` said; None means the built-in target.
         tracks: AC treatments, `none` first.
         topologies: How ranks share the work.
-        dtypes: Precisions; `bfloat16` is autocast, `bfloat16.pure` the pure form.
+        world_size: Ranks of every topology but `single`.
+        parallel: How topologies share the work, where there is a choice.
+        reference_layers: Blocks that are built for the comparison across topologies, where one device
+            does not hold the whole model; None builds all.
+        dtypes: Precisions; `bfloat16` is autocast, `bfloat16.pure` the pure form, `bfloat16.mixed` the
+            mixed precision of FSDP itself.
         steps: Optimizer steps per track.
         micro_steps: Forward/backward pairs per optimizer step.
         bucket: Sequence-length class handed to the target's `batches`.
@@ -130,6 +158,9 @@ class GateSpec(Frozen):
     model: str | None = None
     tracks: tuple[str, ...] = ("none", "block", "selective")
     topologies: tuple[Topology, ...] = ("single",)
+    world_size: Positive = 2
+    parallel: Parallel = Parallel()
+    reference_layers: Positive | None = None
     dtypes: tuple[Precision, ...] = ("float32", "bfloat16")
     steps: Positive = 3
     micro_steps: Positive = 2

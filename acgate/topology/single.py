@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import torch
 
-    from torch import nn
+from acgate.topology.interface import Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torch import Tensor, nn
 
     from acgate.topology.interface import Batch
 
@@ -20,8 +25,18 @@ class SingleDevice:
     name: str = "single"
     world_size: int = 1
     rank: int = 0
+    replica: int = 0
+    num_replicas: int = 1
+    stage: int = 0
+    num_stages: int = 1
+    shared_by: str = "acgate"
+    replicates: bool = True
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def before_ac(self, model: nn.Module) -> nn.Module:
+        """Return the model as it is."""
+        return model
+
+    def after_ac(self, model: nn.Module, blocks: Sequence[str]) -> nn.Module:
         """Return the model as it is."""
         return model
 
@@ -32,3 +47,28 @@ class SingleDevice:
     def seed(self, base: int) -> int:
         """Return the base seed."""
         return base
+
+    def accumulating(
+        self,
+        model: nn.Module,
+        *,
+        last: bool,
+    ) -> contextlib.AbstractContextManager[bool]:
+        """Change nothing: gradients are always those of the one device."""
+        return contextlib.nullcontext(True)
+
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> None:
+        """Clip gradients by their norm."""
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+
+    def gradient(self, name: str, parameter: Tensor, *, reduced: bool) -> Tensor | None:
+        """Return the gradient of the parameter."""
+        return parameter.grad
+
+    def shard(self, name: str, tensor: Tensor, *, reduced: bool = True) -> Shard:
+        """Return the whole tensor."""
+        return Shard(tensor, shape=tuple(tensor.shape))
+
+    def own(self, tensor: Tensor) -> Shard:
+        """Return the whole tensor."""
+        return Shard(tensor, shape=tuple(tensor.shape))

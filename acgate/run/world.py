@@ -1,0 +1,73 @@
+"""Where a worker stands among the ranks, and how they hand each other small messages without collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from acgate.errors import WorkerDiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class Store(Protocol):
+    """The part of torch's key-value store (`torch.distributed.Store`) that messages need."""
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Store a value."""
+
+    def get(self, key: str) -> bytes:
+        """Return a value, waiting for it."""
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        """Wait until all keys are there; raises after the timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One rank among those of the pool.
+
+    Attributes:
+        rank: This process.
+        size: Ranks of the pool; a job may need fewer, and then takes the first ones.
+        local_rank: Among the ranks of this machine; the number of its accelerator.
+        store: What the launcher's ranks share; None where this process is alone.
+        whereabouts: File in which this rank says where it is while it cannot answer; None without one.
+        patience: Seconds after which a rank that is waited for counts as lost.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    store: Store | None = None
+    whereabouts: Path | None = None
+    patience: float = 86_400.0
+
+    def exchange(self, key: str, payload: bytes, ranks: Sequence[int]) -> dict[int, bytes]:
+        """Hand a message to the other ranks and return everybody's, by rank.
+
+        Goes through the store and so needs no collective: it works between ranks that would never
+        meet in one. Every rank calls it with a key that is used once.
+
+        Raises:
+            WorkerDiedError: A rank did not come in time.
+        """
+        if self.store is None or list(ranks) == [self.rank]:
+            return {self.rank: payload}
+        self.store.set(f"{key}/{self.rank}", payload)
+        found: dict[int, bytes] = {}
+        for rank in ranks:
+            name = f"{key}/{rank}"
+            try:
+                self.store.wait([name], timedelta(seconds=self.patience))
+            except Exception as error:
+                raise WorkerDiedError(f"rank {rank} did not come within {self.patience:g} s") from error
+            found[rank] = bytes(self.store.get(name))
+        return found
+
+
+ALONE = World()
+"""A process without other ranks."""
