@@ -62,7 +62,8 @@ def _cosine_gap(sum_sq_diff: float, reference: float, candidate: float) -> float
     product = reference * candidate
     if not product > 0 or not math.isfinite(product):
         return 1.0
-    gap = (sum_sq_diff - (reference - candidate) ** 2) / (2 * product)
+    apart = reference - candidate
+    gap = (sum_sq_diff - apart * apart) / (2 * product)  # `**` would raise where this overflows
     return min(2.0, max(0.0, gap)) if math.isfinite(gap) else math.inf
 
 

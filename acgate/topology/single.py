@@ -55,7 +55,7 @@ class SingleDevice:
         last: bool,
     ) -> contextlib.AbstractContextManager[bool]:
         """Change nothing: gradients are always those of the one device."""
-        return contextlib.nullcontext(True)
+        return contextlib.nullcontext(enter_result=True)
 
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> None:
         """Clip gradients by their norm."""

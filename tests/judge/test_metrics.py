@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from acgate.evidence.records import Statistics
@@ -51,6 +51,7 @@ def test_the_cosine_formula_agrees_with_the_textbook(r: list[float], data: st.Da
 @given(
     st.integers(0, 5), floats, floats, floats, floats, floats, floats, st.integers(0, 2), st.integers(0, 2)
 )
+@example(1, 1.0, 1.0, 1.0, 1e-300, 1e308, 1.0, 0, 0)  # squares that overflow
 def test_no_statistics_give_nan(
     n: int, a: float, b: float, c: float, d: float, e: float, f: float, g: int, h: int
 ) -> None:
