@@ -55,18 +55,36 @@ class World:
         Raises:
             WorkerDiedError: A rank did not come in time.
         """
-        if self.store is None or list(ranks) == [self.rank]:
-            return {self.rank: payload}
-        self.store.set(f"{key}/{self.rank}", payload)
-        found: dict[int, bytes] = {}
+        self._leave(key, payload)
+        return self._collect(key, payload, ranks)
+
+    def gather(self, key: str, payload: bytes, ranks: Sequence[int]) -> dict[int, bytes] | None:
+        """Hand a message to rank 0, which waits for everybody's; the others go on with None.
+
+        Raises:
+            WorkerDiedError: A rank did not come in time.
+        """
+        if self.rank:
+            self._leave(key, payload)
+            return None
+        return self._collect(key, payload, ranks)
+
+    def _leave(self, key: str, payload: bytes) -> None:
+        if self.store is not None:
+            self.store.set(f"{key}/{self.rank}", payload)
+
+    def _collect(self, key: str, payload: bytes, ranks: Sequence[int]) -> dict[int, bytes]:
+        found = {self.rank: payload}
         for rank in ranks:
+            if rank == self.rank or self.store is None:
+                continue
             name = f"{key}/{rank}"
             try:
                 self.store.wait([name], timedelta(seconds=self.patience))
             except Exception as error:
                 raise WorkerDiedError(f"rank {rank} did not come within {self.patience:g} s") from error
             found[rank] = bytes(self.store.get(name))
-        return found
+        return dict(sorted(found.items()))
 
 
 ALONE = World()
