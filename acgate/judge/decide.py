@@ -171,6 +171,7 @@ def _cell_verdict(
         reference_seconds=step_seconds(reference),
         reference_peak_bytes=seen.peak_bytes if seen else None,
         reference_held_bytes=seen.held_bytes if seen else None,
+        reference_ranks=reference.ranks,
         expected=expected,
         compared=compared,
         repeatable=noise.repeatable,
@@ -192,6 +193,7 @@ def _track_verdict(
         peak_bytes=seen.peak_bytes if seen else None,
         held_bytes=seen.held_bytes if seen else None,
         worker_seconds=run.worker_seconds if run else 0.0,
+        ranks=run.ranks if run else (),
     )
 
 

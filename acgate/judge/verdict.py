@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import Fact, Raised
+from acgate.evidence.records import Fact, RankRecord, Raised
 from acgate.evidence.step_records import Seconds
 from acgate.plan.job import TensorKey
 from acgate.spec.models import Frozen
@@ -98,10 +98,11 @@ class KeyLayer(Frozen):
 
 
 class TrackVerdict(Frozen):
-    """All cases of one AC track of one cell.
+    """All cases of one track of one cell: an AC track, or `none` where it is judged across topologies.
 
     Attributes:
         key_layers: A line for each layer that the user marked, and each of its quantities.
+        ranks: What the track cost on each rank; empty where one device ran it.
     """
 
     track: str
@@ -112,10 +113,15 @@ class TrackVerdict(Frozen):
     peak_bytes: int | None = None
     held_bytes: int | None = None
     worker_seconds: float = 0.0
+    ranks: tuple[RankRecord, ...] = ()
 
 
 class CellVerdict(Frozen):
-    """One cell: its tracks, how many comparisons were expected and made."""
+    """One cell: its tracks, how many comparisons were expected and made.
+
+    Attributes:
+        reference_ranks: What `none` cost on each rank; empty where one device ran it.
+    """
 
     cell: str
     outcome: Outcome
@@ -123,6 +129,7 @@ class CellVerdict(Frozen):
     reference_seconds: Seconds = Seconds()
     reference_peak_bytes: int | None = None
     reference_held_bytes: int | None = None
+    reference_ranks: tuple[RankRecord, ...] = ()
     expected: int = 0
     compared: int = 0
     repeatable: bool | None = None
