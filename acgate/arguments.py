@@ -33,7 +33,14 @@ _NOT_SETTINGS = frozenset({"run_dir", "config", "resume", "in_process", "quiet",
 _MODEL = "Target: a Python file, package.module:attribute, or a model directory (default: built in)."
 Model = Annotated[str | None, typer.Option("--model", metavar="PATH", help=_MODEL)]
 Tracks = Annotated[str | None, typer.Option(metavar="LIST", help="AC treatments, such as none,block.")]
-Topologies = Annotated[str | None, typer.Option(metavar="LIST", help="How ranks share the work: single.")]
+_TOPOLOGIES = "How ranks share the work: single (default), ddp, fsdp (that is FSDP2), fsdp1, tp, fsdp+tp, pp."
+Topologies = Annotated[str | None, typer.Option(metavar="LIST", help=_TOPOLOGIES)]
+_WORLD_SIZE = "Ranks of every topology but single (default: 2)."
+WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", help=_WORLD_SIZE)]
+_REFERENCE_LAYERS = "Compare topologies with only the first K blocks, where one device holds no more."
+ReferenceLayers = Annotated[
+    int | None, typer.Option("--reference-layers", metavar="K", help=_REFERENCE_LAYERS)
+]
 Dtypes = Annotated[str | None, typer.Option(metavar="LIST", help="Precisions: float32,bfloat16,...")]
 Steps = Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps per track.")]
 MicroSteps = Annotated[int | None, typer.Option(metavar="N", help="Forward/backward pairs per step.")]
@@ -78,6 +85,8 @@ def plan(
     model: Model = None,
     tracks: Tracks = None,
     topologies: Topologies = None,
+    world_size: WorldSize = None,
+    reference_layers: ReferenceLayers = None,
     dtypes: Dtypes = None,
     steps: Steps = None,
     micro_steps: MicroSteps = None,
@@ -99,6 +108,8 @@ def run(
     model: Model = None,
     tracks: Tracks = None,
     topologies: Topologies = None,
+    world_size: WorldSize = None,
+    reference_layers: ReferenceLayers = None,
     dtypes: Dtypes = None,
     steps: Steps = None,
     micro_steps: MicroSteps = None,

@@ -67,9 +67,12 @@ def _terminal(request: Request) -> Terminal:
 def _plan(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.plan.matrix import make_plan
     from acgate.report.plan_text import cell_lines, plan_text
+    from acgate.spec.combinations import check_in_process
     from acgate.spec.loading import load_spec
 
     loaded = load_spec(request.settings, request.config, Path.cwd())
+    if request.in_process:
+        check_in_process(loaded.spec)
     planned = make_plan(loaded.spec)
     if request.quiet:
         terminal.show(cell_lines(planned))
@@ -85,6 +88,7 @@ def _plan(request: Request, terminal: Terminal) -> ExitCode:
 def _run(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.report.files import ReportFiles
     from acgate.report.summary import summary
+    from acgate.spec.combinations import check_in_process
     from acgate.spec.loading import find_config, load_outputs, load_spec
 
     try:
@@ -94,6 +98,8 @@ def _run(request: Request, terminal: Terminal) -> ExitCode:
     files = ReportFiles(outputs.out, outputs.junitxml, outputs.json)
     with files.open():
         loaded = load_spec(request.settings, request.config, Path.cwd())
+        if request.in_process:
+            check_in_process(loaded.spec)
         from acgate import gate
 
         verdict = gate.run(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from acgate.errors import UsageError
+from acgate.spec.combinations import contradictions
 from acgate.spec.document import anchored, frozen, read_toml
 from acgate.spec.explain import did_you_mean, explain, key_names, misnamed, place_of, shown
 from acgate.spec.models import GateSpec
@@ -202,7 +203,10 @@ def load_spec(arguments: Mapping[str, object], config: Path | None, cwd: Path) -
     except ValidationError as error:
         text = explain(error, Document, lambda location: settings.origin[str(location[0])], section)
         raise UsageError(text) from None
-    problems = list(_meaning(document, settings.origin, section))
+    problems = [
+        *_meaning(document, settings.origin, section),
+        *contradictions(document, settings.origin, section),
+    ]
     if problems:
         raise UsageError("\n".join(problems))
     fields: dict[str, Any] = {name: getattr(document, name) for name in GateSpec.model_fields}

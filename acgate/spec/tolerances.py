@@ -96,7 +96,7 @@ class Tolerances:
 
 
 def load_tolerances(directory: Path, precision: str) -> Tolerances:
-    """Read the tolerance file of a precision; `bfloat16.pure` uses that of `bfloat16`.
+    """Read the tolerance file of a precision; `bfloat16.pure` and `bfloat16.mixed` use that of `bfloat16`.
 
     Args:
         directory: Where the files lie, one `<dtype>.toml` per dtype.
@@ -105,7 +105,7 @@ def load_tolerances(directory: Path, precision: str) -> Tolerances:
     Raises:
         ToleranceError: The file is missing or breaks a rule; names file, section, key and rule.
     """
-    dtype = precision.removesuffix(".pure")
+    dtype = precision.partition(".")[0]
     path = directory / f"{dtype}.toml"
     try:
         text = path.read_text(encoding="utf-8")

@@ -58,6 +58,16 @@ def test_the_configuration_says_what_arguments_leave_open(
     assert (tmp_path / "j.xml").exists()
 
 
+def test_options_of_several_ranks_reach_the_specification(acgate_main: Main, engine: Engine) -> None:
+    """Topologies, ranks and the blocks of the reference are what was asked."""
+    arguments = "run --topologies ddp,fsdp+tp --world-size 4 --reference-layers 3 --dtypes float32"
+    assert acgate_main(*arguments.split()) == 0
+    ((_, spec, rest),) = engine.calls
+    assert spec is not None
+    assert (spec.topologies, spec.world_size, spec.reference_layers) == (("ddp", "fsdp+tp"), 4, 3)
+    assert rest["in_process"] is False
+
+
 @pytest.mark.parametrize(
     ("outcome", "code"),
     [
@@ -130,6 +140,12 @@ def test_verbose_adds_the_traceback(
         ("run --dtypes float32,,float64", "has an empty entry"),
         ("run --dtypes float23", 'did you mean "float32"?'),
         ("run --tracks block", 'the reference track "none" is missing'),
+        ("run --topologies ddp2", 'did you mean "ddp"?'),
+        ("run --topologies ddp --world-size 0", "--world-size: must be 1 or more, got 0"),
+        ("run --topologies ddp --world-size two", "--world-size"),
+        ("run --world-size 2", "--world-size: has no effect where the only topology is single"),
+        ("run --in-process --topologies single,ddp", "--in-process runs one rank, and ddp needs several"),
+        ("plan --in-process --topologies fsdp", "leave it out, or use --topologies single"),
         ("run --policy=", "--policy: is empty"),
         ("run --policy none.toml", "there is no such file"),
         ("run --config none.toml", "there is no such file"),

@@ -9,6 +9,8 @@ PLAN = {
     "--model",
     "--tracks",
     "--topologies",
+    "--world-size",
+    "--reference-layers",
     "--dtypes",
     "--steps",
     "--micro-steps",

@@ -61,6 +61,9 @@ def test_every_part_of_the_specification_can_be_configured(tmp_path: Path) -> No
         """
         tracks = ["block", "none"]
         dtypes = ["float64"]
+        topologies = ["single", "fsdp+tp"]
+        world_size = 4
+        reference_layers = 2
         unexplained = "warn"
         out = "here"
         junitxml = "reports/junit.xml"
@@ -78,6 +81,9 @@ def test_every_part_of_the_specification_can_be_configured(tmp_path: Path) -> No
         [policy.selective]
         save = ["attention"]
         region_size = 2
+        [parallel]
+        gradient_sync = "every"
+        reshard_after_forward = false
         """
     )
     loaded = load_spec({}, None, tmp_path)
@@ -86,6 +92,8 @@ def test_every_part_of_the_specification_can_be_configured(tmp_path: Path) -> No
     assert (spec.deadlines.import_, spec.deadlines.step, spec.floor.repeats) == (10, 2.5, 4)
     assert (spec.allow[0].kind, str(spec.allow[0].until)) == ("reentrant", "2027-01-01")
     assert spec.policy.selective.save == ("attention",)
+    assert (spec.topologies, spec.world_size, spec.reference_layers) == (("single", "fsdp+tp"), 4, 2)
+    assert (spec.parallel.gradient_sync, spec.parallel.reshard_after_forward) == ("every", False)
     assert loaded.outputs.out == tmp_path / "here"
     assert loaded.outputs.junitxml == tmp_path / "reports" / "junit.xml"
     assert loaded.outputs.json == tmp_path / "v.json"
@@ -144,6 +152,27 @@ def test_two_configurations_are_an_error_that_names_both(tmp_path: Path) -> None
             "[policy.selective]\ncoverage = 'last-0'",
             'acgate.toml: [policy.selective] coverage: must be "all", "every-<n>" or "last-<k>", got "last-0"',
         ),
+        (
+            "topologies = ['ddp2']",
+            'acgate.toml: topologies, entry 1: must be "single", "ddp", "fsdp", "fsdp1", "tp", "fsdp+tp" or'
+            ' "pp", got "ddp2"; did you mean "ddp"?',
+        ),
+        ("world_size = 0", "acgate.toml: world_size: must be 1 or more, got 0"),
+        ("wrold_size = 2", 'acgate.toml: wrold_size: unknown key; did you mean "world_size"?'),
+        ("reference_layers = 0", "acgate.toml: reference_layers: must be 1 or more, got 0"),
+        (
+            "[parallel]\ngradient_snyc = 'last'",
+            'acgate.toml: [parallel] gradient_snyc: unknown key; did you mean "gradient_sync"?',
+        ),
+        (
+            "[parallel]\ngradient_sync = 'evry'",
+            'acgate.toml: [parallel] gradient_sync: must be "last" or "every", got "evry"; did you mean'
+            ' "every"?',
+        ),
+        (
+            "[parallel]\ntensor_parallel_size = 1",
+            "acgate.toml: [parallel] tensor_parallel_size: must be 2 or more, got 1",
+        ),
         ("tracks = ['none', 'block', 'block']", "acgate.toml: tracks: a track is named twice"),
         ("bucket = '../x'", 'acgate.toml: bucket: "../x" must be made of letters, digits and single . _ + -'),
         (
@@ -170,8 +199,8 @@ def test_a_wrong_argument_is_named_as_the_option_it_came_from(tmp_path: Path) ->
     """What came from the command line is not blamed on the file."""
     lines = refused(tmp_path, "micro_steps = 3", micro_steps=0, dtypes=("float32", "bfloat61"))
     assert lines == [
-        '--dtypes: must be "float32", "float64", "bfloat16" or "bfloat16.pure", got "bfloat61";'
-        ' did you mean "bfloat16"?',
+        '--dtypes: must be "float32", "float64", "bfloat16", "bfloat16.pure" or "bfloat16.mixed",'
+        ' got "bfloat61"; did you mean "bfloat16"?',
         "--micro-steps: must be 1 or more, got 0",
     ]
 

@@ -38,9 +38,10 @@ def test_the_files_that_come_with_acgate_are_complete(precision: str) -> None:
                 assert len(limit.why) > 10
 
 
-def test_both_forms_of_bfloat16_use_one_file() -> None:
-    """`bfloat16.pure` is judged by the file of its dtype."""
-    assert load_tolerances(FILES, "bfloat16.pure") == load_tolerances(FILES, "bfloat16")
+@pytest.mark.parametrize("form", ["pure", "mixed"])
+def test_all_forms_of_bfloat16_use_one_file(form: str) -> None:
+    """`bfloat16.pure` and `bfloat16.mixed` are judged by the file of their dtype."""
+    assert load_tolerances(FILES, f"bfloat16.{form}") == load_tolerances(FILES, "bfloat16")
 
 
 def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
