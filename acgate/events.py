@@ -17,21 +17,23 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A worker took a job."""
+    """A worker took a job, with as many `ranks` as it needs."""
 
     cell: str
     name: str
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A worker entered a phase."""
+    """A worker, the slowest of its ranks, entered a phase."""
 
     cell: str
     name: str
     phase: str
     step: int | None = None
     steps: int | None = None
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class JobFinished:
     seconds: float
     reused: bool = False
     problem: str | None = None
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ class _Session:
 
     def _do(self, job: SurveyJob | TrackJob, *, cell: str, attempts: int) -> None:
         started = time.monotonic()
-        self.emit(events.JobStarted(cell=cell, name=job.name))
+        self.emit(events.JobStarted(cell=cell, name=job.name, ranks=job.ranks))
         problem: str | None = None
         try:
             self._attempt(job, self._progress(cell, job), attempts)
@@ -167,7 +167,10 @@ class _Session:
             raise
         finally:
             seconds = time.monotonic() - started
-            self.emit(events.JobFinished(cell=cell, name=job.name, seconds=seconds, problem=problem))
+            finished = events.JobFinished(
+                cell=cell, name=job.name, seconds=seconds, problem=problem, ranks=job.ranks
+            )
+            self.emit(finished)
 
     def _attempt(
         self, job: SurveyJob | TrackJob, progress: Callable[[str, int | None], None], attempts: int
@@ -187,7 +190,11 @@ class _Session:
         steps = job.steps if isinstance(job, TrackJob) else None
 
         def progress(phase: str, step: int | None) -> None:
-            self.emit(events.JobProgress(cell=cell, name=job.name, phase=phase, step=step, steps=steps))
+            self.emit(
+                events.JobProgress(
+                    cell=cell, name=job.name, phase=phase, step=step, steps=steps, ranks=job.ranks
+                )
+            )
 
         return progress
 

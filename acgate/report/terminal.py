@@ -64,11 +64,11 @@ class Terminal:
                 self._total = self._finished + event.jobs
                 self._line(f"{event.target}: {counted(event.jobs, 'run')} in {', '.join(event.cells)}")
             case JobStarted():
-                self._now(event.cell, event.name, "")
+                self._now(_place(event.cell, event.name, event.ranks), "")
             case JobProgress():
                 step = "" if event.step is None else f" {event.step + 1}"
                 of = "" if event.step is None or event.steps is None else f"/{event.steps}"
-                self._now(event.cell, event.name, f"{event.phase}{step}{of}")
+                self._now(_place(event.cell, event.name, event.ranks), f"{event.phase}{step}{of}")
             case JobFinished():
                 self._finished += 1
                 self._job_finished(event)
@@ -118,19 +118,21 @@ class Terminal:
         if event.problem is not None:
             result = f"{result}, not done: {one_line(event.problem)}"
         known = "" if self._total is None else f"/{self._total}"
+        place = _place(event.cell, event.name, event.ranks)
         if self._interactive and event.problem is None and self.verbosity is Verbosity.NORMAL:
-            self._now(event.cell, event.name, "done")
+            self._now(place, "done")
         else:
-            self._line(f"[{self._finished}{known}] {_place(event.cell, event.name)}: {result}")
+            self._line(f"[{self._finished}{known}] {place}: {result}")
 
-    def _now(self, cell: str, name: str, phase: str) -> None:
+    def _now(self, place: str, phase: str) -> None:
         if self._interactive:
             if self._bar is None:
                 self._bar = LiveBar(self._err)
-            text = one_line(" ".join([_place(cell, name), phase]))
-            self._bar.update(finished=self._finished, total=self._total, text=text)
+            self._bar.update(
+                finished=self._finished, total=self._total, text=one_line(f"{place}: {phase}".rstrip(": "))
+            )
         elif self.verbosity is Verbosity.VERBOSE:
-            self._line(f"  {_place(cell, name)} {phase or 'started'}")
+            self._line(f"  {place}: {phase or 'started'}")
 
     def _line(self, text: str) -> None:
         text = visible(text)
@@ -150,8 +152,10 @@ class Terminal:
         Console(file=self._out).print(styled, soft_wrap=True, end="")
 
 
-def _place(cell: str, name: str) -> str:
-    return f"{cell}/{name}" if cell else name
+def _place(cell: str, name: str, ranks: int) -> str:
+    """Name a run, and on how many ranks it is where there are several."""
+    place = f"{cell}/{name}" if cell else name
+    return place if ranks == 1 else f"{place} on {ranks} ranks"
 
 
 def _write(stream: TextIO, text: str) -> None:

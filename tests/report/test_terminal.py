@@ -57,7 +57,22 @@ def test_a_log_gets_one_plain_line_per_finished_job() -> None:
 def test_quiet_says_nothing_while_it_works_and_verbose_says_phases() -> None:
     """The two ends."""
     assert after(Verbosity.QUIET) == ""
-    assert "  single-float32/none step 1/3" in after(Verbosity.VERBOSE).splitlines()
+    assert "  single-float32/none: step 1/3" in after(Verbosity.VERBOSE).splitlines()
+
+
+def test_a_run_on_several_ranks_says_on_how_many() -> None:
+    """Of a run that hangs, one knows at once whether others are waited for."""
+    err = io.StringIO()
+    terminal = Terminal(io.StringIO(), err, Verbosity.VERBOSE, environment={})
+    where = {"cell": "fsdp-float32", "name": "block"}
+    terminal(JobStarted(**where, ranks=2))
+    terminal(JobProgress(**where, phase="step", step=0, steps=3, ranks=2))
+    terminal(JobFinished(**where, seconds=0.5, ranks=2))
+    assert err.getvalue().splitlines() == [
+        "  fsdp-float32/block on 2 ranks: started",
+        "  fsdp-float32/block on 2 ranks: step 1/3",
+        "[1] fsdp-float32/block on 2 ranks: 500.0 ms",
+    ]
 
 
 @pytest.mark.parametrize(
