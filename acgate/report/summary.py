@@ -6,7 +6,10 @@ import enum
 from typing import TYPE_CHECKING
 
 from acgate.judge.allowances import UNUSED
+from acgate.plan.matrix import REFERENCE
+from acgate.report.across import across_of, not_checked
 from acgate.report.escape import one_line, visible
+from acgate.report.ranks import ranks_table
 from acgate.report.table import table
 from acgate.report.wording import (
     NOT_MEASURED,
@@ -29,6 +32,7 @@ _HEADER = ("cell", "track", "outcome", "step", "time", "held", "memory", "peak",
 _RED = frozenset({Outcome.FAIL, Outcome.ERROR})
 _FOLLOWS_GRADIENT = frozenset({(Check.LOSS, Outcome.FAIL), (Check.UPDATE, Outcome.FAIL)})
 _NUMERIC = frozenset({3, 4, 5, 6, 7, 8})
+_ACROSS = "none, across"
 
 
 class Verbosity(enum.IntEnum):
@@ -42,19 +46,21 @@ class Verbosity(enum.IntEnum):
 def summary(verdict: Verdict, verbosity: Verbosity = Verbosity.NORMAL) -> str:
     """Return the whole summary.
 
-    QUIET leaves out the table, notes and warnings; VERBOSE adds passed cases, facts and versions.
-    The last line is the outcome with the exit code.
+    QUIET leaves out the tables, notes and warnings; VERBOSE adds passed cases, facts and versions.
+    Whatever could not be compared with one device is named in all three. The last line is the
+    outcome with the exit code.
     """
     parts: list[str] = []
     if verbosity > Verbosity.QUIET and verdict.cells:
         parts.append(_table(verdict))
-        parts += [text for text in (_key_layers(verdict),) if text]
+        parts += [text for text in (ranks_table(verdict), _key_layers(verdict)) if text]
     for cell in verdict.cells:
         parts += _cell_texts(cell, verbosity)
     if verbosity > Verbosity.QUIET:
         parts += [f"not run: {cell}: {one_line(reason)}" for cell, reason in verdict.dropped.items()]
     if verbosity is Verbosity.VERBOSE and verdict.versions:
         parts.append(", ".join(f"{one_line(name)} {one_line(v)}" for name, v in verdict.versions.items()))
+    parts += not_checked(verdict)
     outcome = verdict.outcome.upper()
     parts.append(f"{outcome}  {one_line(verdict.headline)}  (exit code {verdict.exit_code.value})")
     return "\n\n".join(parts) + "\n"
@@ -64,6 +70,8 @@ def _table(verdict: Verdict) -> str:
     rows = [row for cell in verdict.cells for row in _rows(cell)]
     title = f"{visible(verdict.target)} ({one_line(verdict.source)}), {counted(len(verdict.cells), 'cell')}"
     legend = "time, memory: of one step and held for its backward, relative to none; -: not measured"
+    if any(across_of(cell) for cell in verdict.cells):
+        legend += f"\n{_ACROSS}: none of a topology against one device that plays its ranks"
     return f"{title}\n{table(_HEADER, rows, _NUMERIC)}\n{legend}"
 
 
@@ -92,10 +100,15 @@ def _rows(cell: CellVerdict) -> Iterator[tuple[str, ...]]:
     seconds, held = step_seconds(cell.reference_seconds), cell.reference_held_bytes
     peak = size(cell.reference_peak_bytes)
     counts = f"{cell.compared:,} of {cell.expected:,}"
-    yield cell.cell, "none", "", duration(seconds), "", size(held), "", peak, counts
+    yield cell.cell, REFERENCE, "", duration(seconds), "", size(held), "", peak, counts
+    across = across_of(cell)
+    if across is not None:
+        # It is `none` once more: what it costs stands in the line above.
+        yield "", _ACROSS, across.outcome.value, "", "", "", "", "", f"{_compared(across):,}"
     for track in cell.tracks:
+        if track is across:
+            continue
         own = step_seconds(track.seconds)
-        compared = sum(case.compared for case in track.cases)
         yield (
             "",
             track.track,
@@ -105,8 +118,12 @@ def _rows(cell: CellVerdict) -> Iterator[tuple[str, ...]]:
             size(track.held_bytes),
             ratio(track.held_bytes, held),
             size(track.peak_bytes),
-            f"{compared:,}",
+            f"{_compared(track):,}",
         )
+
+
+def _compared(track: TrackVerdict) -> int:
+    return sum(case.compared for case in track.cases)
 
 
 def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
@@ -117,6 +134,8 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
         yield f"{text}\n{_indented(raised.traceback)}" if verbosity is Verbosity.VERBOSE else text
     for track in cell.tracks:
         shown, rest = (track.cases, ()) if verbosity is Verbosity.VERBOSE else _telling(track)
+        if track.track == REFERENCE and verbosity is not Verbosity.VERBOSE:
+            shown = tuple(case for case in shown if case.outcome is not Outcome.SKIPPED)  # named at the end
         texts = (_case_text(cell, track, case, verbosity) for case in shown)
         yield from (text for text in texts if text)
         if rest:

@@ -24,7 +24,13 @@ from acgate.report.wording import counted, duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_COLORS = {"PASS": "bold green", "WARN": "bold yellow", "FAIL": "bold red", "ERROR": "bold red"}
+_COLORS = {
+    "PASS": "bold green",
+    "WARN": "bold yellow",
+    "NOT CHECKED": "bold yellow",
+    "FAIL": "bold red",
+    "ERROR": "bold red",
+}
 
 
 def is_interactive(stream: TextIO, environment: Mapping[str, str]) -> bool:

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acgate.judge.verdict import TrackVerdict
+from acgate.report import json_document, junit
+from acgate.report.summary import Verbosity, summary
+from acgate.vocabulary import Check, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from acgate.judge.verdict import Case, Verdict
+
+
+def with_reference(made: Verdict, outcome: Outcome, *cases: Case) -> Verdict:
+    cell = made.cells[0]
+    track = TrackVerdict(track="none", outcome=outcome, cases=cases)
+    cell = cell.model_copy(update={"tracks": (track, *cell.tracks)})
+    return made.model_copy(update={"cells": (cell,)})
+
+
+def test_the_comparison_with_one_device_has_a_line_of_its_own(
+    verdict: Callable[..., Verdict], case: Callable[..., Case]
+) -> None:
+    """It stands below `none`, whose times it does not repeat, and counts what it compared."""
+    made = with_reference(verdict(case(Outcome.PASS)), Outcome.WARN, case(Outcome.WARN, compared=7))
+    lines = summary(made).splitlines()
+    assert lines[2].split()[:2] == ["single-float32", "none"]
+    assert lines[3].split() == ["none,", "across", "warn", "7"]
+    assert lines[4].split()[0] == "block"
+    assert "none, across: none of a topology against one device that plays its ranks" in lines
+    assert "WARN  single-float32 / none / gradient[layers.3]: a warn headline" in lines
+
+
+@pytest.mark.parametrize("verbosity", list(Verbosity))
+def test_what_was_not_compared_with_one_device_is_said_at_the_end(
+    verdict: Callable[..., Verdict], case: Callable[..., Case], verbosity: Verbosity
+) -> None:
+    """Also with -q, in the words of the verdict: a pass without this comparison is another pass."""
+    skipped = case(Outcome.SKIPPED, headline="one device does not hold the model", compared=0)
+    made = with_reference(verdict(case(Outcome.PASS)), Outcome.SKIPPED, skipped)
+    lines = [line for line in summary(made, verbosity).splitlines() if line]
+    assert lines[-2] == (
+        "NOT CHECKED  single-float32, against one device: one device does not hold the model"
+    )
+    assert lines[-1].startswith("PASS")
+    assert sum("does not hold" in line for line in lines) == 1 + (verbosity is Verbosity.VERBOSE)
+
+
+def test_one_reason_for_several_places_is_one_line(
+    verdict: Callable[..., Verdict], case: Callable[..., Case]
+) -> None:
+    """Cases are named where only some were skipped, cells where all were."""
+    why = "the target shares the work itself"
+    skipped = [case(Outcome.SKIPPED, headline=why, place=place) for place in ("a", "b")]
+    made = with_reference(verdict(case(Outcome.PASS)), Outcome.PASS, case(Outcome.PASS), *skipped)
+    text = summary(made)
+    assert (
+        f"NOT CHECKED  single-float32 / gradient[a], single-float32 / gradient[b], against one device: {why}"
+        in (text)
+    )
+
+
+def test_a_failure_across_topologies_is_shown_in_full_in_every_report(
+    verdict: Callable[..., Verdict], case: Callable[..., Case]
+) -> None:
+    """Its class name ends in the cell and `none`."""
+    made = with_reference(verdict(case(Outcome.PASS), outcome=Outcome.FAIL), Outcome.FAIL, case(Outcome.FAIL))
+    assert "FAIL  single-float32 / none / gradient[layers.3]\n  the fail text" in summary(made)
+    failed = [element for element in ET.fromstring(junit.render(made)).iter("testcase") if len(element)]
+    assert [element.get("classname") for element in failed] == ["acgate.tiny.single-float32.none"]
+    tracks = json.loads(json_document.render(made))["cells"][0]["tracks"]
+    assert [track["track"] for track in tracks] == ["none", "block"]
+
+
+def test_ranks_that_disagree_are_shown_like_any_other_case(
+    verdict: Callable[..., Verdict], case: Callable[..., Case]
+) -> None:
+    """The case is called `agreement`, in the terminal and in JUnit."""
+    agreement = case(Outcome.FAIL, check=Check.AGREEMENT, place=None, text="rank 1 saves another operator")
+    made = verdict(agreement, outcome=Outcome.FAIL)
+    assert "FAIL  single-float32 / block / agreement\n  rank 1 saves another operator" in summary(made)
+    names = [element.get("name") for element in ET.fromstring(junit.render(made)).iter("testcase")]
+    assert names == ["agreement"]
