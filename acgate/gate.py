@@ -16,7 +16,7 @@ from acgate.judge.decide import decide, judge_cell
 from acgate.judge.needs import needs
 from acgate.plan.follow_up import jobs_for
 from acgate.plan.job import SurveyJob, TrackJob
-from acgate.plan.matrix import REFERENCE, Plan, first_jobs, make_plan
+from acgate.plan.matrix import ACROSS, REFERENCE, VIRTUAL, Plan, first_jobs, make_plan
 from acgate.run.in_process import InProcess
 from acgate.run.supervisor import Supervisor
 from acgate.spec.resources import data_directory
@@ -126,9 +126,14 @@ class _Session:
             )
         reference, *others = first
         self._track(reference, evidence, problems)
+        if out_of_memory(evidence.get(reference.name)):
+            # A reference that does not fit is run with its activations waiting on the CPU instead.
+            del evidence[reference.name]
+            self._track(reference.model_copy(update={"offload": True}), evidence, problems)
         if _usable(evidence.get(reference.name)):
             for job in others:
-                self._track(job, evidence, problems)
+                if job.name != ACROSS or _usable(evidence.get(VIRTUAL)):
+                    self._track(job, evidence, problems)
         while _usable(evidence.get(reference.name)):
             wanted = needs(self.spec, limits, found, cell, evidence, problems, _today())
             jobs = jobs_for(wanted, self.spec, cell, found, evidence, problems)
@@ -236,6 +241,14 @@ def _changed_since(found: Survey, evidence: Mapping[str, TrackEvidence]) -> str:
     if any(identity.target != found.target for identity in begun):
         return "target"
     return "version of torch" if any(identity.torch != found.torch for identity in begun) else ""
+
+
+def out_of_memory(reference: TrackEvidence | None) -> bool:
+    """Say whether a run ended because memory did, and was not yet helped by the CPU's."""
+    raised = reference.raised if reference else None
+    if raised is None or reference is None or reference.offload:
+        return False
+    return raised.type in {"OutOfMemoryError", "MemoryError"} or "not enough memory" in raised.message
 
 
 def _usable(reference: TrackEvidence | None) -> bool:

@@ -127,6 +127,7 @@ class RankRecord(Frozen):
         peak_bytes_device: Peak of the device's allocator, None on the CPU.
         regions: Digest of the regions entered in the first step (names, flags, policies).
         decisions: Digest of what selective policies decided in the first step.
+        replicates: False where it is not known that ranks with the same part of a tensor must be equal.
     """
 
     rank: int
@@ -140,6 +141,7 @@ class RankRecord(Frozen):
     peak_bytes_device: int | None = None
     regions: str = ""
     decisions: str = ""
+    replicates: bool = True
 
 
 class TrackEvidence(Frozen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ def raised_by(error: BaseException, position: Position) -> Raised:
         exits=isinstance(error, SystemExit),
         where=f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else None,
         traceback="".join(traceback.format_list(own or frames)),
+        at=time.time(),
     )
 
 

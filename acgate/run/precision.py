@@ -19,6 +19,7 @@ _PARAMETERS: dict[str, torch.dtype] = {
     "float64": torch.float64,
     "bfloat16": torch.float32,
     "bfloat16.pure": torch.bfloat16,
+    "bfloat16.mixed": torch.float32,  # FSDP casts by itself
 }
 _AUTOCAST: dict[str, torch.dtype] = {"bfloat16": torch.bfloat16}
 

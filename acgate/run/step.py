@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-
-import torch
 
 from acgate.evidence.step_records import MicroRecord, Seconds, StepRecord, TensorRecord
 from acgate.observe import module_state, rng
@@ -18,8 +16,9 @@ from acgate.targets.batch import named_tensors
 from acgate.vocabulary import Quantity, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    import torch
     from torch import nn
 
     from acgate.observe.calls import CallCounter
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from acgate.plan.cell import Cell
     from acgate.run.measure import Meter
     from acgate.targets.protocol import Target
+    from acgate.topology.interface import Shard, Topology
 
 PER_STEP = -1
 """`micro` of what exists once per optimizer step."""
@@ -49,9 +49,18 @@ class Position:
 
 @dataclass(slots=True)
 class Stepper:
-    """Runs steps of one track and records them; everything it looks at is handed in."""
+    """Runs steps of one track and records them; everything it looks at is handed in.
+
+    Attributes:
+        model: As the loss calls it, with everything around that the topology puts there.
+        core: The same model inside of DDP, whose names do not depend on the topology.
+        agree: Called before the first backward of each step, with the batch; raises where ranks
+            that must do the same are about to do different things.
+    """
 
     model: nn.Module
+    core: nn.Module
+    topology: Topology
     target: Target
     optimizer: torch.optim.Optimizer
     batches: Sequence[object]
@@ -65,18 +74,21 @@ class Stepper:
     position: Position
     outside: OutsideState
     blocks: tuple[str, ...] = ()
+    agree: Callable[[int, object], None] | None = None
     clock: Clock = field(init=False)
     _parameters: dict[str, torch.Tensor] = field(init=False)
+    _parts: dict[str, int] = field(init=False)
     _known: dict[str, str] = field(init=False)
     _samples: dict[str, torch.Tensor] = field(init=False)
     _before: dict[str, torch.Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.device)
-        self._parameters = by_canonical_name(self.model.named_parameters())
+        self._parameters = by_canonical_name(self.core.named_parameters())
+        self._parts = {name: self.topology.shard(name, p).part for name, p in self._parameters.items()}
         self._before = {}
         self._known = {name: describe(p).hash for name, p in self._parameters.items()}
-        self._samples = {name: _sample(p) for name, p in self._parameters.items() if p.requires_grad}
+        self._samples = {name: self._sample(name) for name, p in self._parameters.items() if p.requires_grad}
 
     def run(self, step: int, *, observe: bool) -> StepRecord:
         """Run one step of `micro_steps` forwards, each with its backward, then the optimizer."""
@@ -85,11 +97,15 @@ class Stepper:
         for micro in range(self.micro_steps):
             entered, called = self.observer.regions_so_far(), self.calls.forward()
             batch = self._batch(step * self.micro_steps + micro)
-            loss = self._forward(batch, micro)
-            self.observer.before_backward(loss)
-            self._backward(loss / self.micro_steps)
+            last = micro == self.micro_steps - 1
+            with self.topology.accumulating(self.model, last=last) as reduced:
+                loss = self._forward(batch, micro)
+                if micro == 0:
+                    self._agree(step, batch)
+                self.observer.before_backward(loss)
+                self._backward(loss / self.micro_steps)
             self.observer.end_micro()
-            record = self._record_micro(step, micro, loss, batch)
+            record = self._record_micro(step, micro, loss, batch, reduced=reduced)
             if self.observer.regions_so_far() == entered:
                 record = record.model_copy(update={"unprotected": self._called_since(called)})
             records.append(record)
@@ -102,13 +118,21 @@ class Stepper:
         self._begin(step, Schedule.TWO_FORWARDS, observe=False)
         first = self._batch(0)
         second = self._batch(min(1, len(self.batches) - 1))
-        loss = self._forward(first, 0)
-        loss = loss + self._forward(second, 0)
-        self.observer.before_backward(loss)
-        self._backward(loss / 2)
+        with self.topology.accumulating(self.model, last=True) as reduced:
+            loss = self._forward(first, 0)
+            loss = loss + self._forward(second, 0)
+            self._agree(step, first)
+            self.observer.before_backward(loss)
+            self._backward(loss / 2)
         self.observer.end_micro()
-        record = self._record_micro(step, 0, loss, {"first": first, "second": second})
+        both = {"first": first, "second": second}
+        record = self._record_micro(step, 0, loss, both, reduced=reduced)
         return self._finish(step, Schedule.TWO_FORWARDS, (record,))
+
+    def _agree(self, step: int, batch: object) -> None:
+        if self.agree is not None:
+            self.position.phase = "agreement"
+            self.agree(step, batch)
 
     def _called_since(self, before: dict[str, int]) -> tuple[str, ...]:
         """Return the blocks that were called after the calls were counted as in `before`."""
@@ -121,8 +145,11 @@ class Stepper:
         for parameter in self._parameters.values():
             parameter.grad = None
         # An optimizer inside backward changes weights before ours is called: copy them here.
-        wanted = self.meter.wants(step, PER_STEP, Quantity.UPDATE)
-        self._before = {name: p.detach().clone() for name, p in self._parameters.items() if name in wanted}
+        self._before = {
+            name: self.topology.shard(name, p).local.detach().clone()
+            for name, p in self._parameters.items()
+            if self.meter.wants(step, PER_STEP, Quantity.UPDATE, name)
+        }
         self.hooks.reset()
         self.calls.reset()
         self.observer.begin_step(step, observe=observe)
@@ -145,24 +172,45 @@ class Stepper:
         with self.clock.measure("backward"):
             loss.backward()  # type: ignore[no-untyped-call]
 
-    def _record_micro(self, step: int, micro: int, loss: torch.Tensor, batch: object) -> MicroRecord:
+    def _record_micro(
+        self, step: int, micro: int, loss: torch.Tensor, batch: object, *, reduced: bool
+    ) -> MicroRecord:
         self.position.phase = "observe"
         with self.clock.measure("observe"):
             inputs = {name: t for name, t in named_tensors(batch) if t.requires_grad and t.is_leaf}
-            self.meter.offer(step, micro, Quantity.LOSS, [("loss", loss)])
-            self.meter.offer(step, micro, Quantity.GRADIENT, self._gradients())
-            self.meter.offer(
-                step, micro, Quantity.INPUT_GRADIENT, ((name, t.grad) for name, t in inputs.items())
-            )
+            own = {"loss": self.topology.own(loss)}
+            fed = {name: self.topology.own(t.grad) for name, t in inputs.items() if t.grad is not None}
+            self.meter.offer(step, micro, Quantity.LOSS, own.items())
+            self.meter.offer(step, micro, Quantity.GRADIENT, self._gradient_shards(reduced=reduced))
+            self.meter.offer(step, micro, Quantity.INPUT_GRADIENT, fed.items())
             return MicroRecord(
                 micro=micro,
-                loss=describe(loss),
-                gradients={name: _describe(g) for name, g in self._gradients()},
-                input_gradients={name: _describe(t.grad) for name, t in inputs.items()},
-                rng=rng.digests(self.target.generators, self.model),
+                loss=_described(loss, own["loss"].part),
+                gradients=dict(self._gradient_records(reduced=reduced)),
+                input_gradients={
+                    name: None if t.grad is None else _described(t.grad, fed[name].part)
+                    for name, t in inputs.items()
+                },
+                rng=rng.digests(self.target.generators, self.core),
+                reduced=reduced,
             )
 
-    def _gradients(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+    def _gradient_records(self, *, reduced: bool) -> Iterator[tuple[str, TensorRecord | None]]:
+        for name, gradient in self._gradients(reduced=reduced):
+            if gradient is None:
+                yield name, None
+            elif reduced:
+                yield name, _described(gradient, self._parts[name])
+            else:
+                part = self.topology.shard(name, gradient, reduced=False).part
+                yield name, _described(gradient, part)
+
+    def _gradient_shards(self, *, reduced: bool) -> Iterator[tuple[str, Shard | None]]:
+        for name, gradient in self._gradients(reduced=reduced):
+            shard = None if gradient is None else self.topology.shard(name, gradient, reduced=reduced)
+            yield name, shard
+
+    def _gradients(self, *, reduced: bool) -> Iterator[tuple[str, torch.Tensor | None]]:
         """Yield the raw gradient of each parameter that is trainable, or was when training began.
 
         An optimizer inside backward has consumed it by now: then what arrived is taken.
@@ -170,34 +218,37 @@ class Stepper:
         for name, parameter in self._parameters.items():
             if parameter.requires_grad or name in self._samples:
                 captured = self.hooks.captured(name)
-                yield name, parameter.grad if captured is None else captured
+                own = self.topology.gradient(name, parameter, reduced=reduced)
+                yield name, own if captured is None else captured
 
     def _optimize(self, step: int) -> None:
         self.position.phase, self.position.micro = "optimizer", None
         with self.clock.measure("optimizer"):
             if self.target.max_grad_norm is not None:
-                torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.target.max_grad_norm)
+                self.topology.clip(self._parameters.values(), self.target.max_grad_norm)
             self.optimizer.step()
-        self.meter.offer(
-            step,
-            PER_STEP,
-            Quantity.UPDATE,
-            ((name, self._parameters[name].detach() - before) for name, before in self._before.items()),
-        )
+        self.meter.offer(step, PER_STEP, Quantity.UPDATE, self._updates())
         self._before = {}
+
+    def _updates(self) -> Iterator[tuple[str, Shard]]:
+        for name, before in self._before.items():
+            shard = self.topology.shard(name, self._parameters[name])
+            yield name, replace(shard, local=shard.local.detach() - before)
 
     def _finish(self, step: int, schedule: Schedule, micro: tuple[MicroRecord, ...]) -> StepRecord:
         self.position.phase, self.position.micro = "observe", None
         self.observer.end_step()
         with self.clock.measure("observe"):
-            buffers = by_canonical_name(self.model.named_buffers())
-            state = module_state.snapshot(self.model) | self.outside.changes(
-                beside(self.model, self.optimizer)
-            )
+            buffers = {
+                name: self.topology.own(b) for name, b in by_canonical_name(self.core.named_buffers()).items()
+            }
+            held = {name: self.topology.own(t) for name, t in module_state.state_tensors(self.core).items()}
+            state = module_state.snapshot(self.core) | self.outside.changes(beside(self.core, self.optimizer))
             self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
-            self.meter.offer(step, PER_STEP, Quantity.STATE, module_state.state_tensors(self.model).items())
-            weights = {name: describe(p) for name, p in self._parameters.items()}
-            buffer_records = {name: describe(b) for name, b in buffers.items()}
+            self.meter.offer(step, PER_STEP, Quantity.STATE, held.items())
+            self.meter.end_step(step)
+            weights = {name: _described(p, self._parts[name]) for name, p in self._parameters.items()}
+            buffer_records = {name: _described(b.local, b.part) for name, b in buffers.items()}
             moved, share = self._moved(weights)
             regions, replays = self.observer.step_counts()
         record = StepRecord(
@@ -223,18 +274,19 @@ class Stepper:
         """Count trainable tensors that changed, and the share of sampled elements that did."""
         changed = elements = 0
         for name, before in self._samples.items():
-            after = _sample(self._parameters[name])
+            after = self._sample(name)
             changed += int((before != after).sum())
             elements += before.numel()
             self._samples[name] = after
         moved = sum(weights[name].hash != self._known[name] for name in self._samples)
         return moved, changed / elements if elements else None
 
+    def _sample(self, name: str) -> torch.Tensor:
+        """Take a few elements of what this rank holds of a parameter."""
+        flat = self.topology.shard(name, self._parameters[name]).local.detach().reshape(-1)
+        return flat[:: max(1, flat.numel() // _SAMPLE)].clone()
 
-def _describe(tensor: torch.Tensor | None) -> TensorRecord | None:
-    return None if tensor is None else describe(tensor)
 
-
-def _sample(parameter: torch.Tensor) -> torch.Tensor:
-    flat = parameter.detach().reshape(-1)
-    return flat[:: max(1, flat.numel() // _SAMPLE)].clone()
+def _described(tensor: torch.Tensor, part: int) -> TensorRecord:
+    record = describe(tensor)
+    return record.model_copy(update={"part": part}) if part else record

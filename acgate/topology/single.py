@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from acgate.topology.interface import Batch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SingleDevice:
     """The topology of one process on one device."""
 

@@ -1,0 +1,231 @@
+"""One attempt at a track: the target afresh, the topology, the track applied, the steps."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from acgate.errors import AcgateError
+from acgate.evidence.records import Fact, Identity, Raised, RankRecord, Structure
+from acgate.observe import memory, module_state
+from acgate.observe.calls import CallCounter
+from acgate.observe.gradients import GradientHooks
+from acgate.observe.observer import Observer
+from acgate.observe.outside_state import OutsideState
+from acgate.observe.planting import OutputPlant, plant_at_output
+from acgate.run.agree import Agreeing, RanksDisagreeError
+from acgate.run.apply import apply_track
+from acgate.run.beside import beside
+from acgate.run.determinism import seed_everything
+from acgate.run.exceptions import raised_by
+from acgate.run.fewer_layers import keep_layers
+from acgate.run.identity import identity_of, structure_of
+from acgate.run.measure import Meter
+from acgate.run.names import core_of
+from acgate.run.precision import convert_model
+from acgate.run.ranks import opened_topology, rank_record
+from acgate.run.step import Position, Stepper
+from acgate.targets.blocks import find_blocks
+from acgate.targets.fresh import own_modules
+from acgate.targets.load import load_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import nn
+
+    from acgate.evidence.paths import RunPaths
+    from acgate.evidence.step_records import StateRecord, StepRecord
+    from acgate.plan.job import TrackJob
+    from acgate.run.interface import Progress
+    from acgate.run.world import World
+    from acgate.targets.protocol import Target
+    from acgate.topology.interface import Topology
+
+
+@dataclass(slots=True)
+class Trail:
+    """What a run has gathered so far; it survives an exception."""
+
+    identity: Identity | None = None
+    structure: Structure | None = None
+    state_before: dict[str, StateRecord] = field(default_factory=dict)
+    steps: list[StepRecord] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    observer: Observer | None = None
+    planted_at_output: OutputPlant | None = None
+    meter: Meter | None = None
+    raised: Raised | None = None
+    two_forwards_raised: Raised | None = None
+    topology: Topology | None = None
+
+    def planted(self) -> bool:
+        """Say whether the fault of the job was really put in."""
+        if self.planted_at_output is not None:
+            return self.planted_at_output.planted()
+        return self.observer is not None and self.observer.planted()
+
+    def rank(self, world: World, device: str) -> RankRecord | None:
+        """Return what this rank cost; None where there are no others."""
+        if self.topology is None or self.topology.name == "single":
+            return None
+        observation = self.observer.observation() if self.observer else None
+        return rank_record(self.topology, world, device, self.steps, observation)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an attempt is made with.
+
+    Attributes:
+        number: Counts the attempts at this job in this process; ranks count alike.
+        at_output: Plant the fault at the gradient of a block's output, where no replay can carry it.
+    """
+
+    job: TrackJob
+    paths: RunPaths
+    progress: Progress
+    world: World
+    number: int
+    at_output: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name of this attempt among the messages of the ranks."""
+        return f"{self.job.cell.identifier}/{self.job.name}/{self.number}"
+
+    def run(self, trail: Trail) -> None:
+        """Run the track and leave what was seen in `trail`; the target's exceptions are part of it."""
+        position = Position(phase="import")
+        trail.raised = self._guarded(trail, position, lambda: self._run(trail, position))
+
+    def _guarded(self, trail: Trail, position: Position, work: Any) -> Raised | None:
+        """Do `work`; an exception of the target becomes a record, one of acgate passes through."""
+        try:
+            work()
+        except RanksDisagreeError as error:
+            trail.facts.extend(error.facts)
+            return raised_by(error, position).model_copy(update={"type": "RanksDisagree"})
+        except AcgateError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is evidence
+            raised = raised_by(error, position)
+            if self.job.ranks > 1:
+                self.progress(f"raised: {raised.type}: {raised.message.splitlines()[0]}", None)
+            return raised
+        return None
+
+    def _run(self, trail: Trail, position: Position) -> None:
+        job, spec, cell = self.job, self.job.spec, self.job.cell
+        self.progress("import", None)
+        target = load_target(spec.model, seed=spec.seed)
+        if target.reused:
+            trail.facts.append(Fact(kind="target-reused", where=target.label, detail=target.source))
+        position.phase = "build"
+        self.progress("build", None)
+        with contextlib.ExitStack() as stack:
+            topology = stack.enter_context(opened_topology(job, self.world, target, self.key))
+            trail.topology = topology
+            seed_everything(spec.seed)
+            model = convert_model(target.build_model(), cell.precision, spec.device)
+            if job.layers is not None:
+                keep_layers(model, target, job.layers)
+            micro_batches = job.steps * job.micro_steps * topology.num_replicas
+            batches = topology.share(target.batches(cell.bucket, micro_batches))
+            position.phase = "apply"
+            seed_everything(spec.seed + 1)
+            model = topology.before_ac(model)
+            blocks = find_blocks(model, target.blocks, required=False).names
+            model = apply_track(model, job.track, target, spec)
+            model = topology.after_ac(model, blocks)
+            core = core_of(model)
+            optimizer = target.optimizer(core)
+            memory.reset_peak(spec.device)
+            hooks = stack.enter_context(GradientHooks(core))
+            calls = stack.enter_context(CallCounter(core))
+            trail.observer = stack.enter_context(self._observer(core, optimizer))
+            trail.meter = Meter(job.details, _spill_path(job, self.paths, topology), topology.replica)
+            trail.structure = structure_of(core)
+            trail.state_before = module_state.snapshot(core)
+            seed_everything(topology.seed(spec.seed + 2))
+            trail.identity = identity_of(job, target, core, batches)
+            stepper = Stepper(
+                model=model,
+                core=core,
+                topology=topology,
+                target=target,
+                optimizer=optimizer,
+                batches=batches,
+                cell=cell,
+                device=spec.device,
+                micro_steps=job.micro_steps,
+                observer=trail.observer,
+                hooks=hooks,
+                calls=calls,
+                meter=trail.meter,
+                position=position,
+                outside=OutsideState(core, own_modules(), beside(core, optimizer)),
+                blocks=() if job.track == "none" else blocks,
+                agree=Agreeing(self.world, job, topology, target, trail.observer, self.key).agree
+                if job.ranks > 1
+                else None,
+            )
+            if job.offload:
+                stack.enter_context(torch.autograd.graph.save_on_cpu())
+            self._steps(trail, stepper, position, lambda: _last_block(core, target))
+
+    def _observer(self, core: nn.Module, optimizer: torch.optim.Optimizer) -> Observer:
+        job = self.job
+        plant = None if self.at_output else job.plant
+        if job.ranks == 1:
+            return Observer(core, early_stop=job.early_stop, plant=plant, optimizer=optimizer)
+        return Observer(
+            core,
+            early_stop=job.early_stop,
+            plant=plant,
+            optimizer=optimizer,
+            ranks=job.ranks,
+            rank=self.world.rank,
+            whereabouts=self.world.whereabouts,
+        )
+
+    def _steps(self, trail: Trail, stepper: Stepper, position: Position, place: Callable[[], str]) -> None:
+        """Run the steps; `place` names the block at whose output a fault is planted."""
+        job, plant = self.job, self.job.plant
+        for step in range(job.steps):
+            self.progress("step", step)
+            meant = plant is not None and step == plant.step and self.world.rank == plant.rank
+            if self.at_output and plant is not None and meant:
+                trail.planted_at_output = plant_at_output(stepper.core, place(), plant.factor)
+            try:
+                trail.steps.append(stepper.run(step, observe=step == job.observe_step))
+            finally:
+                if trail.planted_at_output is not None:
+                    trail.planted_at_output.remove()
+        if job.two_forwards:
+            self.progress("step", job.steps)
+            trail.two_forwards_raised = self._guarded(
+                trail, position, lambda: trail.steps.append(stepper.run_two_forwards(job.steps))
+            )
+
+
+def _last_block(model: nn.Module, target: Target) -> str:
+    """Return the block whose output's gradient reaches most of the others, or the whole model."""
+    names = find_blocks(model, target.blocks, required=False).names
+    return names[-1] if names else ""
+
+
+def _spill_path(job: TrackJob, paths: RunPaths, topology: Topology) -> Path | None:
+    """Return where tensors are written or read: each rank has its own, unless one device wrote them whole."""
+    if job.details is None:
+        return None
+    name = job.name if job.details.spill else job.details.reference
+    if name is None:
+        return None
+    if topology.rank and not job.details.whole:
+        name = f"{name}.rank{topology.rank}"
+    return paths.spill(job.cell.identifier, name)
