@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from acgate.plan.matrix import ac_tracks, first_jobs, num_comparisons, num_first_jobs
+from acgate.plan.matrix import ac_tracks, first_jobs, num_comparisons
 from acgate.report.escape import one_line, visible
+from acgate.report.plan_ranks import cell_line, ranks_text
 from acgate.report.wording import counted
 from acgate.spec.models import Policy
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from acgate.evidence.records import Survey
+    from acgate.plan.cell import Cell
+    from acgate.plan.job import TrackJob
     from acgate.plan.matrix import Plan
 
 _SHOWN_NAMES = 12
@@ -35,11 +38,13 @@ def plan_text(plan: Plan, survey: Survey, origin: Mapping[str, str], *, verbose:
         verbose: Write every name and every run.
     """
     longest = None if verbose else _SHOWN_NAMES
+    jobs = {cell: first_jobs(plan.spec, cell, survey) for cell in plan.cells}
     sections = [
         _target(survey, longest),
         _cells(plan),
+        *(text for text in (ranks_text(plan, jobs),) if text),
         _regions(plan, survey, longest),
-        _counts(plan, survey),
+        _counts(plan, survey, jobs),
     ]
     chosen = [
         f"  {name} = {one_line(_setting(value))}  ({origin[name]})"
@@ -49,7 +54,7 @@ def plan_text(plan: Plan, survey: Survey, origin: Mapping[str, str], *, verbose:
     if chosen:
         sections.append("\n".join(["settings", *chosen]))
     if verbose:
-        sections.append("\n".join(["runs", *_jobs(plan, survey)]))
+        sections.append("\n".join(["runs", *_runs(jobs)]))
     return "\n\n".join(sections) + "\n"
 
 
@@ -80,7 +85,7 @@ def _target(survey: Survey, longest: int | None) -> str:
 
 
 def _cells(plan: Plan) -> str:
-    lines = [counted(len(plan.cells), "cell"), *(f"  {cell.identifier}" for cell in plan.cells)]
+    lines = [counted(len(plan.cells), "cell"), *(f"  {cell_line(cell)}" for cell in plan.cells)]
     lines += [f"  {cell}: not run, {one_line(reason)}" for cell, reason in plan.dropped.items()]
     return "\n".join(lines)
 
@@ -108,25 +113,26 @@ def _regions(plan: Plan, survey: Survey, longest: int | None) -> str:
     return "\n".join(lines)
 
 
-def _counts(plan: Plan, survey: Survey) -> str:
+def _counts(plan: Plan, survey: Survey, jobs: Mapping[Cell, Sequence[TrackJob]]) -> str:
     spec, cells = plan.spec, len(plan.cells)
-    jobs = num_first_jobs(spec)
     comparisons = num_comparisons(spec, survey)
     steps = f"{counted(spec.steps, 'step')} of {counted(survey.micro_steps, 'micro-step')}"
     audits = counted(len(ac_tracks(spec)), "audit")
+    across = any(job.virtual for of_cell in jobs.values() for job in of_cell)
+    ranks = ", with one device in place of the ranks and none again where there are several" if across else ""
+    runs = counted(sum(len(of_cell) for of_cell in jobs.values()), "run")
     return "\n".join(
         [
-            f"{counted(cells * jobs, 'run')}: {counted(len(spec.tracks), 'track')} of {steps}"
-            f" and {audits} without early stop, per cell; judging adds planted faults and what it needs",
+            f"{runs}: {counted(len(spec.tracks), 'track')} of {steps} and {audits} without early stop,"
+            f" per cell{ranks}; judging adds planted faults and what it needs",
             f"{counted(cells * comparisons, 'comparison')} of tensors at least, {comparisons:,} per cell",
         ]
     )
 
 
-def _jobs(plan: Plan, survey: Survey) -> Iterator[str]:
-    for cell in plan.cells:
-        for job in first_jobs(plan.spec, cell, survey):
-            yield f"  {cell.identifier}/{job.name}"
+def _runs(jobs: Mapping[Cell, Sequence[TrackJob]]) -> Iterator[str]:
+    for cell, of_cell in jobs.items():
+        yield from (f"  {cell.identifier}/{job.name}" for job in of_cell)
 
 
 def _names(names: Sequence[str], longest: int | None) -> str:
