@@ -64,6 +64,7 @@ class Raised(Frozen):
         where: Source file name and line of the deepest frame outside torch and acgate.
         ranks: In merged evidence, the ranks that raised; empty where there is one rank.
         at: Seconds since the epoch, to tell which rank was first.
+        consequence: True where a collective failed because another rank was gone or did not come.
     """
 
     type: str
@@ -77,6 +78,7 @@ class Raised(Frozen):
     traceback: str = ""
     ranks: tuple[int, ...] = ()
     at: float = 0.0
+    consequence: bool = False
 
 
 class Identity(Frozen):

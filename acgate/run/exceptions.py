@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from pathlib import Path
@@ -31,9 +32,15 @@ def raised_by(error: BaseException, position: Position) -> Raised:
         where=f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else None,
         traceback="".join(traceback.format_list(own or frames)),
         at=time.time(),
+        consequence=_LEFT_ALONE.search(message_of(error)) is not None,
     )
 
 
+# What gloo and nccl say on a rank whose partner in a collective is gone, or did not come.
+_LEFT_ALONE = re.compile(
+    r"Connection (closed|reset) by peer|remote worker crashing|Timed out waiting \d+ ?ms"
+    r"|Socket (closed|Timeout)|NCCL (communicator was aborted|operations? .*timed out)|Broken pipe"
+)
 _TORCH = str(Path(torch.__file__).parent)
 _ACGATE = str(Path(__file__).parents[1])
 
