@@ -68,17 +68,18 @@ def plants(inputs: CellInputs, noise: Noise) -> dict[str, Plant]:
     carrier = _carrier(inputs)
     if carrier is None:
         return {}
-    track, region = carrier
+    track, (rank, region) = carrier
     step = min(1, inputs.spec.steps - 1)
-    scale = Plant(kind="scale", region=region, step=step, factor=_factor(inputs, noise))
+    scale = Plant(kind="scale", region=region, rank=rank, step=step, factor=_factor(inputs, noise))
     wanted = {planted_name(track, "scale"): scale}
     for candidate in _by_preference(inputs):
         drawing = [r for r in _regions(inputs, candidate) if _redraws(r)]
         if drawing:
             # The gradients of all layers before it pass through the last region, frozen ones included.
-            inner = [r for r in drawing if r.index not in {one.parent for one in drawing}]
-            last = max(inner, key=lambda region: region.index)
-            wanted[planted_name(candidate, "rng")] = Plant(kind="rng", region=last.index, step=step)
+            around = {(one.rank, one.parent) for one in drawing}
+            last = max((r for r in drawing if _place(r) not in around), key=_place)
+            plant = Plant(kind="rng", region=last.index, rank=last.rank, step=step)
+            wanted[planted_name(candidate, "rng")] = plant
             break
     return wanted
 
@@ -148,16 +149,21 @@ def _factor(inputs: CellInputs, noise: Noise) -> float:
     return 1 + MARGIN * max(STEP_ASIDE, noise.loudest, *limits)
 
 
-def _carrier(inputs: CellInputs) -> tuple[str, int] | None:
-    """Return the track and region that the scaled replay is planted in."""
+def _carrier(inputs: CellInputs) -> tuple[str, tuple[int, int]] | None:
+    """Return the track and the place of the region that the scaled replay is planted in."""
     tracks = _by_preference(inputs)
     for track in tracks:
         replayed = [r for r in _regions(inputs, track) if r.implementation is Implementation.NON_REENTRANT]
         trained = [r for r in replayed if any(n.startswith(f"{r.name}.") for n in inputs.survey.trainable)]
         for region in (*trained, *replayed):
-            return track, region.index
+            return track, _place(region)
     # Without an observed replay the fault goes to the gradient of a block's output.
-    return (tracks[0], 0) if tracks else None
+    return (tracks[0], (0, 0)) if tracks else None
+
+
+def _place(region: RegionRecord) -> tuple[int, int]:
+    """Return rank and index: the stages of a pipeline each count their regions from zero."""
+    return region.rank, region.index
 
 
 def _by_preference(inputs: CellInputs) -> tuple[str, ...]:
@@ -169,8 +175,8 @@ def _regions(inputs: CellInputs, track: str) -> list[RegionRecord]:
     """Return the replayed regions; one around others leaves their tensors to them, so it comes last."""
     run = inputs.run(track)
     regions = run.observation.regions if run and run.observation else ()
-    parents = {region.parent for region in regions}
-    return sorted((r for r in regions if r.replays > 0), key=lambda region: region.index in parents)
+    parents = {(region.rank, region.parent) for region in regions}
+    return sorted((r for r in regions if r.replays > 0), key=lambda region: _place(region) in parents)
 
 
 def _redraws(region: RegionRecord) -> bool:
