@@ -17,6 +17,7 @@ from acgate.targets.protocol import (
     DEFAULT_SCHEDULES,
     KNOWN_SCHEDULES,
     Generator,
+    Plan,
     Target,
     default_loss,
     default_optimizer,
@@ -97,6 +98,8 @@ def read_target(candidate: object, origin: Origin, seed: int) -> Target:
         schedules=reader.schedules(),
         generator_source=reader.generators,
         max_grad_norm=reader.max_grad_norm(),
+        parallelize=reader.function("parallelize"),
+        tensor_parallel_plan=reader.tensor_parallel_plan(),
         reused=origin.reused,
     )
 
@@ -179,6 +182,17 @@ class _Reader:
                 "max_grad_norm", found, "a positive, finite number; leave it out to clip nothing"
             )
         return float(found)
+
+    def tensor_parallel_plan(self) -> Plan | Callable[..., Plan] | None:
+        found = self._optional("tensor_parallel_plan")
+        if found is None or callable(found):
+            return found
+        wanted = 'a dict of globs over module names and styles, such as {"layers.*.up": "colwise"}'
+        if not isinstance(found, Mapping) or not all(isinstance(glob, str) and glob for glob in found):
+            raise self._wrong("tensor_parallel_plan", found, f"{wanted}, or a function of the model to one")
+        if not found:
+            raise self._wrong("tensor_parallel_plan", found, f"{wanted}, with at least one entry")
+        return dict(found)
 
     def generators(self) -> Mapping[str, Generator]:
         found = self._optional("generators")

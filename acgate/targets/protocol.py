@@ -21,6 +21,8 @@ Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomS
 ApplyAc: TypeAlias = Callable[[nn.Module, str], nn.Module | None]
 ContextFn: TypeAlias = Callable[[], Any]
 SwitchAc: TypeAlias = Callable[[nn.Module, ContextFn | None], None]
+Parallelize: TypeAlias = Callable[[nn.Module, Any, str], Any]
+Plan: TypeAlias = Mapping[str, Any]
 AppliesAc: TypeAlias = Literal["acgate", "target", "hugging-face"]
 
 DEFAULT_SCHEDULES = ("plain", "accumulate")
@@ -83,6 +85,10 @@ class Target:
         schedules: Schedules that are judged, out of `plain`, `accumulate`, `two_forwards`.
         generator_source: Reads the target's `generators` when called.
         max_grad_norm: Clipping, after gradients were taken; None does not clip.
+        parallelize: The target's own way to share the work of ranks: `parallelize(model, mesh, topology)`
+            returns the model to train, or NotImplemented to leave that topology to acgate.
+        tensor_parallel_plan: Globs over module names, each with a style of
+            `torch.distributed.tensor.parallel` or its word, or a function from the model to such a mapping.
         reused: The target's modules could not be loaded afresh, so their globals may carry over.
     """
 
@@ -101,6 +107,8 @@ class Target:
     schedules: tuple[str, ...] = DEFAULT_SCHEDULES
     generator_source: Callable[[], Mapping[str, Generator]] = field(default=no_generators)
     max_grad_norm: float | None = None
+    parallelize: Parallelize | None = None
+    tensor_parallel_plan: Plan | Callable[[nn.Module], Plan] | None = None
     reused: bool = False
 
     @property

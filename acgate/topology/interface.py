@@ -41,31 +41,46 @@ class Shard:
 
 
 class Topology(Protocol):
-    """How ranks share a model and a batch; made for one run inside its process group.
+    """How ranks share a model and a batch; made for one run inside its process group."""
 
-    Attributes:
-        name: Word of `--topologies`.
-        world_size: Ranks that take part.
-        rank: This process.
-        replica: Which share of the data this rank sees; ranks of a tensor-parallel group or of a
-            pipeline see the same.
-        num_replicas: Shares of the data.
-        stage: Pipeline stage of this rank.
-        num_stages: Pipeline stages, 1 without a pipeline.
-        shared_by: `target` where the target's own `parallelize` shares the work.
-        replicates: True where it is known that ranks with the same part must be equal. False for a
-            `parallelize` of the target that wraps the model in nothing known.
-    """
+    @property
+    def name(self) -> str:
+        """Word of `--topologies`."""
 
-    name: str
-    world_size: int
-    rank: int
-    replica: int
-    num_replicas: int
-    stage: int
-    num_stages: int
-    shared_by: str
-    replicates: bool
+    @property
+    def world_size(self) -> int:
+        """Ranks that take part."""
+
+    @property
+    def rank(self) -> int:
+        """This process."""
+
+    @property
+    def replica(self) -> int:
+        """Share of the data that this rank sees; a tensor-parallel group or a pipeline sees one."""
+
+    @property
+    def num_replicas(self) -> int:
+        """Shares of the data."""
+
+    @property
+    def stage(self) -> int:
+        """Pipeline stage of this rank."""
+
+    @property
+    def num_stages(self) -> int:
+        """Pipeline stages, 1 without a pipeline."""
+
+    @property
+    def shared_by(self) -> str:
+        """`acgate`, or `target` where the target's own `parallelize` shares the work."""
+
+    @property
+    def replicates(self) -> bool:
+        """True where ranks with the same part must be equal.
+
+        False where the target's `parallelize` wraps the model in nothing known.
+        """
 
     def before_ac(self, model: nn.Module) -> nn.Module:
         """Return the model after what must come before AC: tensor parallelism, pipeline stages."""
