@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acgate.errors import ExitCode, ToleranceError
-from acgate.spec.tolerances import COMPARISONS, METRICS, QUANTITIES, load_tolerances
+from acgate.spec.tolerances import COMPARISONS, METRICS, QUANTITIES, Comparison, load_tolerances
 from acgate.vocabulary import Quantity
 
 FILES = Path(__file__).parents[2] / "tolerances"
-SOUND = (FILES / "float32.toml").read_text(encoding="utf-8")
+SOUND = (FILES / "float32.toml").read_text(encoding="utf-8").partition("[[override]]")[0]
 LINE = 'rel_err = { limit = 1e-5, why = "'
 SECTION = "[ac_vs_none.gradient]\nrel_err = { limit = 1e-5"
 
@@ -36,6 +36,22 @@ def test_the_files_that_come_with_acgate_are_complete(precision: str) -> None:
                 assert 0 <= limit.limit < 1
                 assert limit.source == "provisional"
                 assert len(limit.why) > 10
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "bfloat16"])
+def test_tensor_parallel_has_wider_limits_across_topologies_only(precision: str) -> None:
+    """Cut products round more often than added gradients; AC against none is judged alike everywhere."""
+    tolerances = load_tolerances(FILES, precision)
+
+    def limit(comparison: Comparison, topology: str) -> float:
+        return tolerances.limit(comparison, Quantity.GRADIENT, "rel_err", "a.weight", topology).limit
+
+    strict = limit("topology_vs_single", "ddp")
+    for topology in ("fsdp", "fsdp1", "pp"):
+        assert limit("topology_vs_single", topology) == strict
+    for topology in ("tp", "fsdp+tp"):
+        assert limit("topology_vs_single", topology) > strict
+        assert limit("ac_vs_none", topology) == limit("ac_vs_none", "single")
 
 
 @pytest.mark.parametrize("form", ["pure", "mixed"])
