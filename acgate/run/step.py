@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from acgate.evidence.step_records import StateRecord
     from acgate.observe.calls import CallCounter
     from acgate.observe.gradients import GradientHooks
     from acgate.observe.observer import Observer
@@ -111,7 +112,9 @@ class Stepper:
             records.append(record)
             del loss
         self._optimize(step)
-        return self._finish(step, Schedule.ACCUMULATE, tuple(records))
+        finished = self._finish(step, Schedule.ACCUMULATE, tuple(records))
+        self.meter.end_step(step)
+        return finished
 
     def run_two_forwards(self, step: int) -> StepRecord:
         """Run two forwards, then one backward over both losses; no optimizer step."""
@@ -127,7 +130,9 @@ class Stepper:
         self.observer.end_micro()
         both = {"first": first, "second": second}
         record = self._record_micro(step, 0, loss, both, reduced=reduced)
-        return self._finish(step, Schedule.TWO_FORWARDS, (record,))
+        finished = self._finish(step, Schedule.TWO_FORWARDS, (record,))
+        self.meter.end_step(step)
+        return finished
 
     def _agree(self, step: int, batch: object) -> None:
         if self.agree is not None:
@@ -239,16 +244,8 @@ class Stepper:
         self.position.phase, self.position.micro = "observe", None
         self.observer.end_step()
         with self.clock.measure("observe"):
-            buffers = {
-                name: self.topology.own(b) for name, b in by_canonical_name(self.core.named_buffers()).items()
-            }
-            held = {name: self.topology.own(t) for name, t in module_state.state_tensors(self.core).items()}
-            state = module_state.snapshot(self.core) | self.outside.changes(beside(self.core, self.optimizer))
-            self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
-            self.meter.offer(step, PER_STEP, Quantity.STATE, held.items())
-            self.meter.end_step(step)
+            buffers, state = self._own(step)
             weights = {name: _described(p, self._parts[name]) for name, p in self._parameters.items()}
-            buffer_records = {name: _described(b.local, b.part) for name, b in buffers.items()}
             moved, share = self._moved(weights)
             regions, replays = self.observer.step_counts()
         record = StepRecord(
@@ -256,7 +253,7 @@ class Stepper:
             schedule=schedule,
             micro=micro,
             weights=weights,
-            buffers=buffer_records,
+            buffers=buffers,
             state=state,
             hook_counts=self.hooks.counts(),
             forward_calls=self.calls.forward(),
@@ -269,6 +266,19 @@ class Stepper:
         )
         self._known = {name: weight.hash for name, weight in weights.items()}
         return record
+
+    def _own(self, step: int) -> tuple[dict[str, TensorRecord], dict[str, StateRecord]]:
+        """Record what every replica has for itself after a step: buffers, and state of modules."""
+        buffers = {
+            name: self.topology.own(b) for name, b in by_canonical_name(self.core.named_buffers()).items()
+        }
+        held = {name: self.topology.own(t) for name, t in module_state.state_tensors(self.core).items()}
+        self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
+        self.meter.offer(step, PER_STEP, Quantity.STATE, held.items())
+        records = {name: _described(shard.local, shard.part) for name, shard in buffers.items()}
+        return records, module_state.snapshot(self.core) | self.outside.changes(
+            beside(self.core, self.optimizer)
+        )
 
     def _moved(self, weights: dict[str, TensorRecord]) -> tuple[int, float | None]:
         """Count trainable tensors that changed, and the share of sampled elements that did."""
