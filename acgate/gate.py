@@ -49,7 +49,9 @@ def run(
     plan = make_plan(spec)
     limits = _limits(spec.tolerances, plan)
     with RunDirectory.open(out, spec, resume=resume) as directory:
-        session = _Session(spec, directory, _executor(spec, directory, in_process=in_process), listeners)
+        session = _Session(
+            spec, directory, _executor(spec, directory, plan, in_process=in_process), listeners
+        )
         try:
             return session.run(plan, limits)
         finally:
@@ -60,7 +62,9 @@ def survey(spec: GateSpec, out: Path, *, in_process: bool, listeners: Sequence[L
     """Run only the survey, for `acgate plan`."""
     make_plan(spec)
     with RunDirectory.open(out, spec, resume=False) as directory:
-        session = _Session(spec, directory, _executor(spec, directory, in_process=in_process), listeners)
+        session = _Session(
+            spec, directory, _executor(spec, directory, None, in_process=in_process), listeners
+        )
         try:
             return session.survey()
         finally:
@@ -204,10 +208,12 @@ class _Session:
         return progress
 
 
-def _executor(spec: GateSpec, directory: RunDirectory, *, in_process: bool) -> Executor:
+def _executor(spec: GateSpec, directory: RunDirectory, plan: Plan | None, *, in_process: bool) -> Executor:
+    """Return who does the jobs: one pool with as many ranks as the largest cell needs."""
     if in_process:
         return InProcess(directory.paths, directory.nonce)
-    return Supervisor(directory.paths, directory.nonce, spec.deadlines)
+    ranks = max((cell.world_size for cell in plan.cells), default=1) if plan else 1
+    return Supervisor(directory.paths, directory.nonce, spec.deadlines, ranks=ranks)
 
 
 def _like_reference(job: TrackJob, reference: TrackEvidence | None) -> TrackJob:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from acgate.targets.batch import named_tensors
+
 if TYPE_CHECKING:
     from acgate.evidence.records import Fact
     from acgate.observe.observer import Observer
@@ -48,7 +50,7 @@ class Agreeing:
             replica=self.topology.replica,
             target=self.target.digest,
             seed=self.job.spec.seed,
-            batch=batch,
+            batch=named_tensors(batch),
         )
         key = f"{self.key}/agree/{step}"
         told = self.world.exchange(key, own.model_dump_json().encode(), range(self.job.ranks))
