@@ -9,7 +9,8 @@ AcgateError                        3  internal error
 ├── NothingToDoError               5  nothing selected, nothing compared, empty batches
 ├── IncompleteError                7  a required check could not be made
 │   ├── WorkerDiedError            7  a worker process ended before its end mark
-│   └── DeadlineError              7  a phase took longer than its deadline
+│   ├── DeadlineError              7  a phase took longer than its deadline
+│   └── RankRaisedError            7  one rank raised, and the others waited for it
 └── EvidenceError                  7  evidence is missing, damaged or of another run
 """
 
@@ -108,6 +109,10 @@ class WorkerDiedError(IncompleteError):
 
 class DeadlineError(IncompleteError):
     """A phase took longer than its deadline."""
+
+
+class RankRaisedError(IncompleteError):
+    """The target raised on one rank, and the others did not come to an end without it."""
 
 
 class EvidenceError(IncompleteError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from acgate.run.interface import GATHER, RAISED
+
 if TYPE_CHECKING:
     from acgate.spec.models import Deadlines
 
@@ -26,7 +28,7 @@ class Overdue:
 
 
 class PhaseWatch:
-    """Follows one job through its phases by the clock of the one who waits.
+    """Follows one rank through its phases by the clock of the one who waits.
 
     Times are monotonic seconds and come from the caller. The first step of the job sets the
     scale for all that follows; a job of another cell starts with a scale of its own.
@@ -40,13 +42,28 @@ class PhaseWatch:
         self._first_step: float | None = None
 
     @property
+    def phase(self) -> str:
+        """The phase as it was told."""
+        return self._phase
+
+    @property
+    def since(self) -> float:
+        """When the phase began."""
+        return self._since
+
+    @property
+    def first_step(self) -> float:
+        """Seconds that the first step took, 0 while none was seen."""
+        return self._first_step or 0.0
+
+    @property
     def where(self) -> str:
         """The phase for people, such as `step (step 2)`."""
         return place(self._phase, self._step)
 
     def enter(self, phase: str, step: int | None, now: float) -> None:
         """Note that the worker entered a phase, be it the same one once more."""
-        if self._phase == STEP and self._first_step is None:
+        if self._phase == STEP and phase != RAISED and self._first_step is None:
             self._first_step = now - self._since
         self._phase, self._step, self._since = phase, step, now
 
@@ -64,7 +81,7 @@ class PhaseWatch:
             return deadlines.import_, "import"
         if self._phase == "build":
             return deadlines.build, "build"
-        if self._first_step is None:
+        if self._first_step is None or self._phase in (GATHER, RAISED):  # as long as another's step
             return deadlines.step, "step"
         scaled = deadlines.step_factor * self._first_step
         if scaled > deadlines.step_floor:

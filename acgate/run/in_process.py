@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acgate.errors import WorkerDiedError
+from acgate.errors import UsageError, WorkerDiedError
 from acgate.evidence.paths import RunPaths
 from acgate.run.deadlines import START, place
 from acgate.run.queue import describe
+from acgate.run.world import ALONE, World
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from acgate.plan.job import SurveyJob, TrackJob
     from acgate.run.interface import Progress
 
-Perform = Callable[["SurveyJob | TrackJob", "RunPaths", str, "Progress"], None]
-"""Does one job in the calling process and writes its evidence."""
+Perform = Callable[["SurveyJob | TrackJob", "RunPaths", str, "Progress", World], None]
+"""Does this rank's part of one job in the calling process; rank 0 writes the evidence."""
 
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 """Must be in the environment before CUDA starts, or matrix products are not deterministic."""
@@ -54,12 +55,21 @@ class InProcess:
         self._perform = perform
 
     def perform(self, job: SurveyJob | TrackJob, progress: Progress) -> None:
-        """Do one job; see `Executor.perform`."""
+        """Do one job; see `Executor.perform`.
+
+        Raises:
+            UsageError: The job needs more than one rank.
+        """
+        if job.ranks > 1:
+            raise UsageError(
+                f"--in-process runs one rank, and {describe(job)} needs {job.ranks};"
+                " leave --in-process out, or use --topologies single"
+            )
         with restored():
             os.environ.setdefault(*CUBLAS)
             if self._perform is None:
                 self._perform = real_perform()
-            perform_guarded(self._perform, job, self._paths, self._nonce, progress)
+            perform_guarded(self._perform, job, self._paths, self._nonce, progress, ALONE)
 
     def close(self) -> None:
         """Nothing to end here."""
@@ -82,8 +92,8 @@ def real_perform() -> Perform:
     return perform
 
 
-def perform_guarded(
-    perform: Perform, job: SurveyJob | TrackJob, paths: RunPaths, nonce: str, progress: Progress
+def perform_guarded(  # noqa: PLR0917 - handed on to `perform`, in its order
+    perform: Perform, job: SurveyJob | TrackJob, paths: RunPaths, nonce: str, progress: Progress, world: World
 ) -> None:
     """Do one job; a target that asks the process to end becomes an error.
 
@@ -98,7 +108,7 @@ def perform_guarded(
         progress(phase, step)
 
     try:
-        perform(job, paths, nonce, follow)
+        perform(job, paths, nonce, follow, world)
     except SystemExit as error:
         raise WorkerDiedError(
             f"the target ended the process by itself (sys.exit, code {error.code!r}) in {where}"

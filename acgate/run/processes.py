@@ -34,6 +34,25 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def has_ended(pid: int, mark: str | None) -> bool:
+    """Say whether the process that `started` gave this mark has ended, be it reaped or not."""
+    return not is_alive(pid) or started(pid) != mark
+
+
+def exit_code(pid: int) -> int | None:
+    """Return how a process ended that nobody has reaped yet, a signal as negative number.
+
+    The kernel shows it in field 52 of /proc/PID/stat; None where it does not, or where the process
+    still runs or is gone.
+    """
+    fields = _stat(pid)
+    if len(fields) < 50 or fields[0] != "Z":
+        return None
+    status = int(fields[49])
+    signal_number = status & 0x7F
+    return -signal_number if signal_number else status >> 8
+
+
 def kill_group(leader: int, mark: str | None) -> None:
     """Send SIGKILL to the process group that `leader` leads or led.
 

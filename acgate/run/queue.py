@@ -1,17 +1,19 @@
-"""What supervisor and worker say to each other: small files in the folder of one worker.
+"""What supervisor and ranks say to each other: small files in the folder of one pool.
 
-A worker gets a fresh folder, so nothing that an earlier one left can be mistaken for its word:
+A pool gets a fresh folder, so nothing that an earlier one left can be mistaken for its word:
 
     <run>/jobs/worker-1/
         1.job.json         the supervisor asks
-        rank0.phase.json   the worker says where it is
-        1.done.json        the worker's end mark of job 1
+        rank0.phase.json   a rank says where it is
+        1.rank0.done.json  the end mark of a rank's part in job 1
         stop               the supervisor says goodbye
-        worker.log         what the worker and the target printed
+        worker.log         what rank 0 and the target printed
+        rank1.log          what another rank printed
         launcher.log       what the launcher printed
         launcher.json      how the launcher saw the ranks end
         rank0.raised.json  the worker itself raised, outside any job
         rank0.stacks.txt   stacks of all threads, on request
+        rank0.where        where the rank is inside a step, kept by the observer
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ SUPERVISOR_POLL = 0.02
 
 
 class JobOrder(Frozen):
-    """One job for a worker.
+    """One job for the ranks of a pool; those that it does not need skip it.
 
     Attributes:
-        number: Counts from 1 in each worker's folder.
-        ticket: Random; the outcome must repeat it.
+        number: Counts from 1 in each pool's folder.
+        ticket: Random; every outcome must repeat it.
     """
 
     nonce: str
@@ -51,11 +53,12 @@ class JobOrder(Frozen):
 
 
 class Phase(Frozen):
-    """Where a worker is; replaced as a whole whenever it enters a phase.
+    """Where a rank is; replaced as a whole whenever it enters a phase.
 
     Attributes:
         ticket: Of the job in hand, None between jobs.
-        since: The worker's monotonic clock at entry; two entries never share it.
+        raised: In one line, what the target raised on this rank; the others may still wait for it.
+        since: The rank's monotonic clock at entry; two entries never share it.
         pid: Process id of the rank, which leads a process group of its own.
     """
 
@@ -63,12 +66,13 @@ class Phase(Frozen):
     ticket: str | None
     phase: str
     step: int | None = None
+    raised: str = ""
     since: float
     pid: int
 
 
 class JobOutcome(Frozen):
-    """The end mark of one job; the only proof that a worker did it.
+    """The end mark of one rank's part in one job; the only proof that the part was done.
 
     Attributes:
         type: For errors, the name of a class in `acgate.errors`.
@@ -77,6 +81,7 @@ class JobOutcome(Frozen):
     nonce: str
     number: int
     ticket: str
+    rank: int = 0
     outcome: Literal["done", "error"]
     type: str = ""
     message: str = ""
@@ -109,7 +114,7 @@ class WorkerRaised(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFolder:
-    """Every path of one worker's folder."""
+    """Every path of one pool's folder."""
 
     root: Path
 
@@ -117,9 +122,9 @@ class WorkerFolder:
         """The supervisor's order."""
         return self.root / f"{number}.job.json"
 
-    def outcome(self, number: int) -> Path:
-        """The worker's end mark."""
-        return self.root / f"{number}.done.json"
+    def outcome(self, number: int, rank: int) -> Path:
+        """A rank's end mark."""
+        return self.root / f"{number}.rank{rank}.done.json"
 
     def phase(self, rank: int) -> Path:
         """Where the rank is."""
@@ -133,15 +138,18 @@ class WorkerFolder:
         """Stacks of all threads of the rank, written on request."""
         return self.root / f"rank{rank}.stacks.txt"
 
-    @property
-    def stop(self) -> Path:
-        """Exists once the worker shall end."""
-        return self.root / "stop"
+    def whereabouts(self, rank: int) -> Path:
+        """Where the rank is inside a step, as its observer says."""
+        return self.root / f"rank{rank}.where"
+
+    def log(self, rank: int) -> Path:
+        """Output of the rank and of the target there."""
+        return self.root / (f"rank{rank}.log" if rank else "worker.log")
 
     @property
-    def log(self) -> Path:
-        """Output of the worker and of the target."""
-        return self.root / "worker.log"
+    def stop(self) -> Path:
+        """Exists once the ranks shall end."""
+        return self.root / "stop"
 
     @property
     def launcher_log(self) -> Path:
@@ -164,7 +172,7 @@ def describe(job: SurveyJob | TrackJob) -> str:
 
 
 def new_folder(jobs: Path) -> WorkerFolder:
-    """Create the folder of the next worker below `jobs`.
+    """Create the folder of the next pool below `jobs`.
 
     Raises:
         OutputError: It cannot be created.

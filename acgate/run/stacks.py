@@ -6,12 +6,19 @@ import re
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import acgate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) ")
 _ENTRY = "run_worker"
+_WORLD = Path(__file__).with_name("world.py")
+_DEEP = 2
+"""So many frames from the innermost one lie between a collective's call and its wait in C++."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +45,38 @@ def threads(text: str) -> list[list[Frame]]:
     return [frames for frames in found if frames]
 
 
+def main_frames(text: str) -> list[Frame]:
+    """Return the frames of the worker's main thread, innermost first; nothing for an empty dump."""
+    stacks = threads(text)
+    if not stacks:
+        return []
+    return next(
+        (frames for frames in stacks if any(frame.function == _ENTRY for frame in frames)), stacks[-1]
+    )
+
+
 def target_frames(text: str, most: int = 5) -> list[Frame]:
     """Return the innermost frames of the worker's main thread that belong to the target.
 
     Where the target has no frame there, the innermost frames of all; nothing for an empty dump.
     """
-    stacks = threads(text)
-    if not stacks:
-        return []
-    main = next(
-        (frames for frames in stacks if any(frame.function == _ENTRY for frame in frames)), stacks[-1]
-    )
+    main = main_frames(text)
     own = [frame for frame in main if _is_target(frame.file)]
     return (own or main)[:most]
+
+
+def waits_for_others(frames: Sequence[Frame]) -> bool:
+    """Say whether a stack, innermost first, shows that its thread waits for other ranks.
+
+    A collective that C++ began by itself (DDP's, in backward) has no frame: False proves nothing.
+    """
+    for frame in frames[:_DEEP]:
+        path = Path(frame.file)
+        if "distributed" in path.parts and "torch" in path.parts:
+            return True
+        if path == _WORLD:
+            return True
+    return False
 
 
 def _is_target(file: str) -> bool:

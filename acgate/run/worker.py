@@ -5,22 +5,20 @@ Called by the launcher as `python -m acgate.run.worker RUN_DIR FOLDER NONCE LAUN
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import os
 import signal
 import sys
 import time
-import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acgate import errors
-from acgate.errors import AcgateError, WorkerDiedError, message_of, storable
+from acgate.errors import WorkerDiedError, message_of
 from acgate.evidence.paths import RunPaths
-from acgate.run.deadlines import START
-from acgate.run.in_process import Perform, perform_guarded, real_perform, restored
+from acgate.run.in_process import real_perform
+from acgate.run.interface import GATHER, told_phase
+from acgate.run.outcomes import do_part, ends_worker, mark
 from acgate.run.parent_death import die_with_parent
 from acgate.run.queue import (
     WORKER_POLL,
@@ -32,28 +30,38 @@ from acgate.run.queue import (
     describe,
     put,
 )
+from acgate.run.rendezvous import Meeting, connect, needs_store
+from acgate.run.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from acgate.run.in_process import Perform
 
 IDLE = "idle"
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank of a worker: its folder, its number, and the run it belongs to."""
+    """One rank of a pool: its folder, where it stands, and the run it belongs to."""
 
     folder: WorkerFolder
     paths: RunPaths
     nonce: str
-    number: int
+    world: World
 
-    def enter(self, phase: str, step: int | None = None, ticket: str | None = None) -> None:
+    def enter(self, phase: str, step: int | None = None, ticket: str | None = None, raised: str = "") -> None:
         """Say which phase begins now."""
         record = Phase(
-            nonce=self.nonce, ticket=ticket, phase=phase, step=step, since=time.monotonic(), pid=os.getpid()
+            nonce=self.nonce,
+            ticket=ticket,
+            phase=phase,
+            step=step,
+            raised=raised,
+            since=time.monotonic(),
+            pid=os.getpid(),
         )
-        put(self.folder.phase(self.number), record)
+        put(self.folder.phase(self.world.rank), record)
 
     def next_order(self, number: int) -> JobOrder | None:
         """Wait for an order; None where the worker shall end.
@@ -69,102 +77,78 @@ class Rank:
         return None
 
 
-def run_worker(load: Callable[[], Perform], arguments: list[str]) -> None:
+def run_worker(
+    load: Callable[[], Perform], arguments: list[str], meet: Callable[[], Meeting] = connect
+) -> None:
     """Serve jobs until told to stop.
 
     Args:
         load: Imports and returns what does one job; called once, when the supervisor can see it.
-        arguments: Run directory, folder of this worker, nonce, process id of the launcher.
+        arguments: Run directory, folder of this pool, nonce, process id of the launcher.
+        meet: Finds the other ranks; called once, when the first job needs them.
     """
     die_with_parent(int(arguments[3]))
-    rank = Rank(
-        folder=WorkerFolder(Path(arguments[1])),
-        paths=RunPaths(Path(arguments[0])),
-        nonce=arguments[2],
-        number=int(os.environ.get("RANK", "0")),
+    folder = WorkerFolder(Path(arguments[1]))
+    number = int(os.environ.get("RANK", "0"))
+    world = World(
+        rank=number,
+        size=int(os.environ.get("WORLD_SIZE", "1")),
+        local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+        whereabouts=folder.whereabouts(number),
     )
-    _redirect_output(rank.folder.log)
+    rank = Rank(folder=folder, paths=RunPaths(Path(arguments[0])), nonce=arguments[2], world=world)
+    _redirect_output(folder.log(number))
     faulthandler.enable()
-    with rank.folder.stacks(rank.number).open("w", encoding="utf-8") as stacks:
+    with folder.stacks(number).open("w", encoding="utf-8") as stacks:
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         try:
-            rank.enter(START)
-            serve(load(), rank)
+            rank.enter("start")
+            serve(load(), rank, meet)
         except Exception as error:
             raised = WorkerRaised(type=type(error).__name__, message=message_of(error), end="end")
-            put(rank.folder.raised(rank.number), raised)
+            put(folder.raised(number), raised)
             raise
         finally:
             faulthandler.unregister(signal.SIGUSR1)
 
 
-def serve(perform: Perform, rank: Rank) -> None:
-    """Do one job after the other and leave an end mark for each."""
+def serve(perform: Perform, rank: Rank, meet: Callable[[], Meeting]) -> None:
+    """Do one job after the other and leave an end mark for each; skip those that need fewer ranks."""
     pid = os.getpid()
-    number = 1
+    meeting: Meeting | None = None
+    number = 0
     rank.enter(IDLE)
-    while (order := rank.next_order(number)) is not None:
-        outcome, goes_on = _do(perform, order, rank)
+    while (order := rank.next_order(number := number + 1)) is not None:
+        if rank.world.rank >= order.job.ranks:
+            continue
+        world = rank.world
+        if needs_store(order.job):
+            meeting = meeting or meet()
+            world = replace(world, store=meeting.about(f"job-{order.number}"))
+        outcome = _do(perform, order, rank, world)
         if os.getpid() != pid:
             os._exit(1)  # a fork of the target's that came back here is not the worker
-        put(rank.folder.outcome(number), outcome)
-        if not goes_on:
+        put(rank.folder.outcome(number, world.rank), outcome)
+        if ends_worker(outcome):
             return
         rank.enter(IDLE)
-        number += 1
 
 
-def _do(perform: Perform, order: JobOrder, rank: Rank) -> tuple[JobOutcome, bool]:
-    """Do one job; return its end mark, and whether this process is still fit for another."""
+def _do(perform: Perform, order: JobOrder, rank: Rank, world: World) -> JobOutcome:
+    """Do one rank's part of a job and return its end mark."""
+    raised = ""
 
-    def mark(error: AcgateError | None = None) -> JobOutcome:
-        trace = "" if error is None else storable(traceback.format_exc())
-        _log(trace)
-        return JobOutcome(
-            nonce=order.nonce,
-            number=order.number,
-            ticket=order.ticket,
-            outcome="done" if error is None else "error",
-            type="" if error is None else _public_class(error),
-            message="" if error is None else message_of(error),
-            traceback=trace,
-            end="end",
-        )
-
-    def progress(phase: str, step: int | None) -> None:
-        rank.enter(phase, step, order.ticket)
+    def progress(told: str, step: int | None) -> None:
+        nonlocal raised
+        phase, reason = told_phase(told)
+        raised = reason or (raised if phase == GATHER else "")
+        rank.enter(phase, step, order.ticket, raised)
 
     try:
-        progress(START, None)
-        with restored():
-            perform_guarded(perform, order.job, rank.paths, order.nonce, progress)
-    except AcgateError as error:
-        return mark(error), not isinstance(error, WorkerDiedError)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
-        internal = AcgateError(
-            f"internal error in {describe(order.job)}: {type(error).__name__}: {message_of(error)}"
-        )
-        return mark(internal), True
+        return do_part(perform, order, rank.paths, progress, world)
     except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and its like: no terminal sends it here
         ended = WorkerDiedError(f"the target raised {type(error).__name__} in {describe(order.job)}")
-        return mark(ended), False
-    return mark(), True
-
-
-def _log(text: str) -> None:
-    """Write into the log, where it can be looked up; a target may have closed the stream."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
-
-
-def _public_class(error: AcgateError) -> str:
-    """Name the nearest class of `error` that `acgate.errors` knows."""
-    for kind in type(error).__mro__:
-        known: object = getattr(errors, kind.__name__, None)
-        if known is kind:
-            return kind.__name__
-    return AcgateError.__name__
+        return mark(order, world.rank, ended)
 
 
 def _redirect_output(log: Path) -> None:

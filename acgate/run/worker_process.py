@@ -1,212 +1,129 @@
-"""A launcher with its rank as seen by the supervisor: start, ask for stacks, end, explain."""
+"""One rank as the supervisor sees it from outside: where it is, whether it lives, its stacks, its end."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import sysconfig
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import acgate
-from acgate.errors import OutputError
 from acgate.run import processes
-from acgate.run.in_process import CUBLAS
-from acgate.run.queue import LauncherReport, Phase, WorkerFolder, WorkerRaised, take
+from acgate.run.queue import Phase, WorkerFolder, WorkerRaised, take
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
-    from acgate.evidence.paths import RunPaths
-
-MODULE = ("-m", "acgate.run.worker")
-"""What every rank runs."""
-
-GOODBYE = 5.0
-TERMINATE = 3.0
-REAP = 10.0
 STACKS = 3.0
+_POLL = 0.1
 _TAIL_LINES = 15
 _TAIL_BYTES = 16_384
 
 
-class WorkerProcess:
-    """One launcher in a session of its own, and the rank that it starts.
+class RankProcess:
+    """The process of one rank, which the launcher started; known once it has told its first phase.
 
     Args:
-        folder: Fresh folder of this worker.
-        paths: Of the run.
+        number: Of the rank.
+        folder: Of its pool.
         nonce: Of the run.
-        entry: What torch's launcher runs as rank: `-m` and a module, or a file.
-
-    Raises:
-        OutputError: The launcher cannot be started.
     """
 
-    def __init__(
-        self, folder: WorkerFolder, paths: RunPaths, nonce: str, entry: Sequence[str] = MODULE
-    ) -> None:
-        self.folder = folder
-        self.jobs = 0
+    def __init__(self, number: int, folder: WorkerFolder, nonce: str) -> None:
+        self.number = number
+        self._folder = folder
         self._nonce = nonce
-        self._rank_mark: tuple[int, str | None] | None = None
-        command = [
-            sys.executable,
-            *("-m", "acgate.run.launch", str(os.getpid()), str(folder.root)),
-            *("--standalone", "--nproc-per-node=1", "--max-restarts=0"),
-            f"--log-dir={folder.root}",
-            *entry,
-            *(str(paths.root.resolve()), str(folder.root), nonce),
-        ]
-        try:
-            with folder.launcher_log.open("wb") as log:
-                self._launcher = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=worker_environment(os.environ),
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise OutputError(f"cannot start a worker: {error.strerror or error}") from error
-
-    @property
-    def ended(self) -> bool:
-        """The launcher is gone, and with it everything that could still answer."""
-        return self._launcher.poll() is not None
+        self._process: tuple[int, str | None] | None = None
+        self._exit_code: int | None = None
 
     def phase(self) -> Phase | None:
         """Return where the rank is, None while it has not said so."""
-        phase = take(self.folder.phase(0), Phase)
+        phase = take(self._folder.phase(self.number), Phase)
         if phase is None or phase.nonce != self._nonce:
             return None
-        if self._rank_mark is None:
-            self._rank_mark = (phase.pid, processes.started(phase.pid))
+        if self._process is None:
+            self._process = (phase.pid, processes.started(phase.pid))
         return phase
 
-    def stacks(self) -> str:
-        """Ask the rank for the stacks of all its threads; empty where it cannot answer."""
-        if self.phase() is None or self._rank_mark is None:
-            return ""
-        pid, mark = self._rank_mark
-        if not processes.is_alive(pid) or processes.started(pid) != mark:
-            return ""
-        os.kill(pid, signal.SIGUSR1)
-        end = time.monotonic() + STACKS
-        seen = ""
-        while time.monotonic() < end:
-            time.sleep(0.1)
-            text = _read_tail(self.folder.stacks(0))
-            if text and text == seen:
-                return text
-            seen = text
-        return seen
+    @property
+    def known(self) -> bool:
+        """Whether the rank has said which process it is."""
+        return self._process is not None
 
-    def stop(self) -> None:
-        """Ask the worker to end, and see to it that it does."""
-        try:
-            self.folder.stop.touch()
-            self._launcher.wait(GOODBYE)
-        except (OSError, subprocess.TimeoutExpired):
-            self._terminate()
-        finally:
-            self.kill()
+    @property
+    def ended(self) -> bool:
+        """Whether the process is known and has ended, be it reaped or not."""
+        if self._process is None or not processes.has_ended(*self._process):
+            return False
+        if self._exit_code is None:
+            self._exit_code = processes.exit_code(self._process[0])
+        return True
 
-    def kill(self) -> str:
-        """End launcher, rank, and whatever the rank started, at once.
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, a signal as negative number; None where the launcher reaped it first."""
+        return self._exit_code
 
-        Returns:
-            What did not end in time, as a sentence; empty where nothing is left.
-        """
-        self.phase()
-        if self._launcher.poll() is None:
-            processes.kill_group(self._launcher.pid, None)
-        self._kill_rank()
-        with suppress(subprocess.TimeoutExpired):
-            self._launcher.wait(REAP)
-        self.phase()  # the launcher may have started the rank between the first look and its end
-        self._kill_rank()
-        left = [self._launcher.pid] if self._launcher.poll() is None else []
-        if self._rank_mark is not None and not processes.wait_until_gone(self._rank_mark[0], REAP):
-            left.append(self._rank_mark[0])
-        if not left:
-            return ""
-        return f"process {' and '.join(map(str, left))} was killed and hangs in the kernel"
+    def raised(self) -> WorkerRaised | None:
+        """Return what the worker itself raised outside any job, if it did."""
+        return take(self._folder.raised(self.number), WorkerRaised)
 
-    def _kill_rank(self) -> None:
-        if self._rank_mark is not None:
-            processes.kill_group(*self._rank_mark)
+    def ask_for_stacks(self) -> bool:
+        """Have the rank write the stacks of its threads; say whether there is one to do so."""
+        if self._process is None or self.ended:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self._process[0], signal.SIGUSR1)
+            return True
+        return False
 
-    def obituary(self) -> str:
-        """Say how a worker ended that has ended, with the last lines that it printed."""
-        raised = take(self.folder.raised(0), WorkerRaised)
-        report = take(self.folder.launcher_report, LauncherReport)
-        code = self._launcher.returncode
-        if raised is not None:
-            words = f"rank 0 raised {raised.type}: {raised.message}"
-        elif report is None:
-            words = f"the launcher {processes.exit_words(code)}"
-        elif report.failures:
-            first = report.failures[0]
-            words = f"rank {first.rank} {processes.exit_words(first.exit_code)}"
-            if first.exit_code == -signal.SIGKILL:
-                words += " (as the kernel does when memory runs out)"
-        else:
-            words = "rank 0 exited with code 0"
-        return words
+    def written_stacks(self) -> str:
+        """Return what the rank has written of its stacks so far."""
+        return read_tail(self._folder.stacks(self.number))
 
-    def last_words(self) -> str:
-        """Return the last lines of the worker's output, or of the launcher's where there are none."""
-        logs = [self.folder.log, self.folder.launcher_log]
-        if take(self.folder.launcher_report, LauncherReport) is None:
-            logs.reverse()  # the launcher itself came to grief
-        for log in logs:
-            lines = _read_tail(log).splitlines()[-_TAIL_LINES:]
-            if lines:
-                return "\n".join([f"last lines of {log}:", *(f"    {line}" for line in lines)])
-        return f"it printed nothing ({self.folder.log})"
+    def last_lines(self) -> list[str]:
+        """Return the last lines that the rank printed."""
+        return read_tail(self._folder.log(self.number)).splitlines()[-_TAIL_LINES:]
 
-    def _terminate(self) -> None:
-        if self._launcher.poll() is None:
-            self._launcher.terminate()
-            try:
-                self._launcher.wait(TERMINATE)
-            except subprocess.TimeoutExpired:
-                return
+    def kill(self) -> None:
+        """End the rank and what it started, as far as that stayed in its process group."""
+        if self._process is not None:
+            processes.kill_group(*self._process)
+
+    def left(self, seconds: float) -> int | None:
+        """Wait for the end; return the process id of what is left after that time."""
+        if self._process is None:
+            return None
+        return None if processes.wait_until_gone(self._process[0], seconds) else self._process[0]
 
 
-def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a worker.
-
-    Everything stays but what would reconfigure torch's launcher (`PET_…` sets its options,
-    `PYTHON_EXEC` its interpreter). Threads are left alone: with one rank the launcher sets none.
-    """
-    worker = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith("PET_") and name != "PYTHON_EXEC"
-    }
-    worker["PYTHONUNBUFFERED"] = "1"
-    worker.setdefault(*CUBLAS)
-    source = str(Path(acgate.__file__).resolve().parent.parent)
-    installed = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
-    if source not in installed and not source.endswith(("site-packages", "dist-packages")):
-        # A checkout that this process found by its own path must be found by its workers too.
-        known = [entry for entry in worker.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        if source not in known:
-            worker["PYTHONPATH"] = os.pathsep.join([*known, source])
-    return worker
+def ask_for_stacks(ranks: Sequence[RankProcess]) -> dict[int, str]:
+    """Ask all ranks at once for their stacks; a rank that has ended or cannot answer in time is missing."""
+    asked = [rank for rank in ranks if rank.ask_for_stacks()]
+    seen: dict[int, str] = {}
+    whole: dict[int, str] = {}
+    end = time.monotonic() + STACKS
+    while len(whole) < len(asked) and time.monotonic() < end:
+        time.sleep(_POLL)
+        for rank in asked:
+            text = rank.written_stacks()
+            if text and text == seen.get(rank.number):
+                whole[rank.number] = text
+            seen[rank.number] = text
+    return {number: text for number, text in (seen | whole).items() if text}
 
 
-def _read_tail(path: Path) -> str:
+def read_tail(path: Path) -> str:
+    """Return the end of a text file, empty where it cannot be read."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             return stream.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def last_lines_of(path: Path) -> list[str]:
+    """Return the last lines of a text file."""
+    return read_tail(path).splitlines()[-_TAIL_LINES:]

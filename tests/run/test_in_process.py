@@ -30,7 +30,7 @@ def test_the_job_and_its_progress_pass_through(tmp_path):
     """The job reaches `perform` with paths and nonce, and every phase is told."""
     seen = []
 
-    def perform(job, paths, nonce, progress) -> None:
+    def perform(job, paths, nonce, progress, world) -> None:
         seen.append((job, paths.root, nonce))
         progress("build", None)
         progress("step", 0)
@@ -43,7 +43,7 @@ def test_the_job_and_its_progress_pass_through(tmp_path):
 def test_a_target_that_exits_is_an_error(tmp_path, code):
     """`sys.exit` in a target, whatever its code, never ends the gate as if all were well."""
 
-    def perform(job, paths, nonce, progress) -> None:
+    def perform(job, paths, nonce, progress, world) -> None:
         progress("build", None)
         sys.exit(code)
 
@@ -54,7 +54,7 @@ def test_a_target_that_exits_is_an_error(tmp_path, code):
 def test_errors_pass_through(tmp_path):
     """What `perform` raises is raised."""
 
-    def perform(job, paths, nonce, progress) -> None:
+    def perform(job, paths, nonce, progress, world) -> None:
         raise OutputError("disk full")
 
     with pytest.raises(OutputError, match="disk full"):
@@ -74,7 +74,7 @@ def test_nothing_stays_changed(tmp_path, monkeypatch):
             list(warnings.filters),
         )
 
-    def perform(job, paths, nonce, progress) -> None:
+    def perform(job, paths, nonce, progress, world) -> None:
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"]
         os.chdir(tmp_path)
         sys.path.insert(0, "elsewhere")
@@ -93,7 +93,7 @@ def test_evidence_goes_to_the_run_wherever_the_target_goes(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     seen = []
 
-    def perform(job, paths, nonce, progress) -> None:
+    def perform(job, paths, nonce, progress, world) -> None:
         os.chdir("/")
         seen.append(paths.root.resolve())
 

@@ -25,7 +25,7 @@ from acgate.errors import (
 from acgate.evidence.paths import RunPaths
 from acgate.plan.cell import Cell
 from acgate.plan.job import TrackJob
-from acgate.run import processes, worker_process
+from acgate.run import pool, processes
 from acgate.run.queue import JobOutcome, WorkerFolder, put
 from acgate.run.supervisor import Supervisor
 from acgate.spec.models import Deadlines, GateSpec
@@ -152,7 +152,7 @@ class TestOneWorkerManyJobs:
         wrong = {"nonce": NONCE, "number": number, "ticket": "unknown"} | {
             field: number + 1 if field == "number" else "another"
         }
-        put(folder.outcome(number), JobOutcome(**wrong, outcome="done", end="end"))
+        put(folder.outcome(number, 0), JobOutcome(**wrong, outcome="done", end="end"))
         with pytest.raises(OutputError):
             supervisor.perform(job("usage"), ignore)
 
@@ -210,7 +210,7 @@ class TestDeaths:
 
     def test_a_target_that_leaves_a_thread_behind_does_not_hold_up_the_end(self, fresh, monkeypatch):
         """Closing is bounded, though Python waits for threads for ever."""
-        monkeypatch.setattr(worker_process, "GOODBYE", 0.5)
+        monkeypatch.setattr(pool, "GOODBYE", 0.5)
         supervisor, root = fresh
         supervisor.perform(job("thread"), ignore)
         pid = rank_pid(root)

@@ -14,7 +14,7 @@ from acgate.errors import OutputError
 from acgate.plan.job import SurveyJob
 from acgate.run import processes
 from acgate.run.queue import describe, new_folder
-from acgate.run.worker_process import worker_environment
+from acgate.run.worker_environment import worker_environment
 from acgate.spec.models import GateSpec
 
 
@@ -80,9 +80,9 @@ def test_our_own_group_is_never_killed():
 def test_each_worker_gets_a_fresh_folder(tmp_path):
     """What an earlier worker left is not in the way, and is kept."""
     first = new_folder(tmp_path / "jobs")
-    first.log.write_text("last words")
+    first.log(0).write_text("last words")
     assert new_folder(tmp_path / "jobs").root.name == "worker-2"
-    assert first.log.read_text() == "last words"
+    assert first.log(0).read_text() == "last words"
 
 
 def test_a_file_in_the_way_is_said(tmp_path):

@@ -22,7 +22,7 @@ def endless_loop() -> None:
         time.sleep(0.001)
 
 
-def perform(job, paths, nonce, progress) -> None:
+def perform(job, paths, nonce, progress, world) -> None:
     progress("import", None)
     if not sys.stdout.closed:
         print("the target says hello")

@@ -1,0 +1,165 @@
+"""Ends a pool whose job cannot come to its end, and says what every rank was doing then."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from acgate.errors import AcgateError, DeadlineError, RankRaisedError, WorkerDiedError
+from acgate.run import processes
+from acgate.run.deadlines import Overdue, PhaseWatch, place
+from acgate.run.obituary import LastSeen, paragraphs, suspicion
+from acgate.run.outcomes import joint_error
+from acgate.run.queue import JobOutcome, describe
+from acgate.run.stacks import main_frames, target_frames
+from acgate.run.whereabouts_file import read_whereabouts
+from acgate.run.worker_process import RankProcess, ask_for_stacks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from acgate.plan.job import SurveyJob, TrackJob
+    from acgate.run.pool import Pool
+
+_REPORT = 5.0
+_SETTLE = 0.05
+
+
+@dataclass(slots=True)
+class Part:
+    """One rank's part in a job, as far as it is known.
+
+    Attributes:
+        entered: The rank's clock when it entered its phase.
+        raised: What it raised; `raised_at` is when that was seen.
+        outcome: Its end mark.
+    """
+
+    rank: RankProcess
+    watch: PhaseWatch
+    entered: float | None = None
+    raised: str = ""
+    raised_at: float | None = None
+    outcome: JobOutcome | None = None
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether it neither ended nor raised."""
+        return self.outcome is None and self.raised_at is None
+
+
+class GivingUp:
+    """Makes the error of a job that is given up; nothing of the pool is left once one was made."""
+
+    def __init__(self, pool: Pool, job: SurveyJob | TrackJob, parts: Sequence[Part]) -> None:
+        self._pool = pool
+        self._job = describe(job)
+        self._parts = parts
+
+    def overdue(self, part: Part, overdue: Overdue) -> DeadlineError:
+        """Say that a rank is over a deadline, and where all of them are."""
+        seen = self._last_seen()
+        several = len(self._parts) > 1
+        end = self._pool.kill() or ("all ranks were killed" if several else "the worker was killed")
+        number = part.rank.number
+        on = f" on rank {number}" if several else ""
+        return DeadlineError(
+            f"{place(overdue.phase, overdue.step)} of {self._job} ran for {overdue.elapsed:.1f} s{on},"
+            f" over its deadline of {overdue.limit:.1f} s; {end}\n"
+            f"{suspicion(seen)}{paragraphs(seen)}\n"
+            f"if it is only slow, raise deadlines.{overdue.setting}\n{self._pool.last_words(number)}"
+        )
+
+    def left_alone(self) -> AcgateError:
+        """Say that a rank raised, and where the others wait for it.
+
+        An error that acgate raised there keeps its class.
+        """
+        seen = self._last_seen()
+        end = self._pool.kill()
+        raised = [part for part in self._parts if part.raised_at is not None]
+        first = min(raised, key=lambda part: part.raised_at or 0.0)
+        number = first.rank.number
+        error = (
+            joint_error([part.outcome for part in raised if part.outcome is not None]) or RankRaisedError()
+        )
+        said = str(error) or f"rank {number} raised {first.raised} in {self._job}"
+        told = type(error)(
+            f"{said}\nthe others did not come to an end without rank {number} and were given up"
+            f"{f'; {end}' if end else ''}\n{paragraphs(seen)}\n{self._pool.last_words(number)}"
+        )
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        return told
+
+    def died(self) -> WorkerDiedError:
+        """Say which rank ended, or that the launcher did, and where the others are."""
+        time.sleep(_SETTLE)  # a launcher that is killed is gone a moment after its ranks
+        self._pool.hold()
+        seen = self._last_seen()
+        dead = [rank for rank in self._pool.ranks if rank.ended]
+        if not dead or any(rank.exit_code is None and rank.raised() is None for rank in dead):
+            self._pool.wait_for_launcher(_REPORT)  # it reaped the rank, and knows how that ended
+        report = self._pool.report()
+        number: int | None = None
+        if self._pool.launcher_ended and report is None:
+            words, where = self._pool.launcher_words, self._parts[0].watch.where
+        else:
+            codes = {failure.rank: failure.exit_code for failure in report.failures} if report else {}
+            number = next(iter(codes), _first(dead))
+            seen = [self._with_death(rank, codes) for rank in seen]
+            words, where = f"rank {number} {seen[number].death}", seen[number].full_place
+        end = self._pool.kill()
+        others = [rank for rank in seen if rank.number != number]
+        return WorkerDiedError(
+            f"{words} in {where} of {self._job}, before its end mark; nothing is proved by that"
+            f"{f'; {end}' if end else ''}\n"
+            f"{f'{paragraphs(others)}{chr(10)}' if others and len(seen) > 1 else ''}"
+            f"{self._pool.last_words(number)}"
+        )
+
+    def _with_death(self, seen: LastSeen, codes: dict[int, int]) -> LastSeen:
+        """Add how a rank ended, from what the kernel showed or from the exit codes of the launcher."""
+        rank = self._pool.ranks[seen.number]
+        raised = rank.raised()
+        code = codes.get(rank.number) if rank.exit_code is None else rank.exit_code
+        if raised is not None:
+            return seen.with_death(f"raised {raised.type}: {raised.message}")
+        if code == -signal.SIGKILL:
+            return seen.with_death(f"{processes.exit_words(code)} (as the kernel does when memory runs out)")
+        if code is not None:
+            return seen.with_death(processes.exit_words(code))
+        if self._pool.launcher_ended:  # any other end would have been reported
+            return seen.with_death(processes.exit_words(0))
+        return seen.with_death("ended, nobody saw how," if rank.ended else "")
+
+    def _last_seen(self) -> list[LastSeen]:
+        """Ask those alive for their stacks, and gather what is known of every rank."""
+        written = ask_for_stacks(self._pool.ranks)
+        parts = {part.rank.number: part for part in self._parts}
+        seen = []
+        for rank in self._pool.ranks:
+            part = parts.get(rank.number)
+            stacks = written.get(rank.number, "")
+            seen.append(
+                LastSeen(
+                    number=rank.number,
+                    place=part.watch.where if part else "",
+                    whereabouts=read_whereabouts(self._pool.folder.whereabouts(rank.number)),
+                    raised=part.raised if part else "",
+                    done=part is not None and part.outcome is not None,
+                    took_part=part is not None,
+                    frames=tuple(target_frames(stacks)),
+                    inner=tuple(main_frames(stacks)),
+                    stacks=self._pool.folder.stacks(rank.number),
+                )
+            )
+        return seen
+
+
+def _first(dead: Sequence[RankProcess]) -> int:
+    """Return the rank that ended first, as far as that can be told; a launcher ends the others by SIGTERM."""
+    first = [rank for rank in dead if rank.exit_code != -signal.SIGTERM] or dead
+    return first[0].number if first else 0
