@@ -128,12 +128,16 @@ def _settings(parts: Sequence[TrackEvidence], disagreements: Disagreements) -> t
 
 
 def _first(found: Sequence[Raised | None]) -> Raised | None:
-    """Return what was raised first, which is the cause, with all ranks that raised."""
+    """Return what was raised first with the ranks that raised, leaving out mere consequences.
+
+    A rank whose partner is gone raises as well; it counts only where no other exception explains it.
+    """
     raised = {rank: one for rank, one in enumerate(found) if one is not None}
-    if not raised:
+    causes = {rank: one for rank, one in raised.items() if not one.consequence} or raised
+    if not causes:
         return None
-    earliest = min(raised.values(), key=lambda one: one.at)
-    return earliest.model_copy(update={"ranks": tuple(raised)})
+    earliest = min(causes.values(), key=lambda one: one.at)
+    return earliest.model_copy(update={"ranks": tuple(causes)})
 
 
 def _facts(parts: Sequence[TrackEvidence]) -> Iterator[Fact]:

@@ -77,7 +77,7 @@ class Replicas:
         what: str,
         end: str,
     ) -> None:
-        if self.checked and groups:
+        if groups and self.checked:
             sentences = (
                 f"{named(others)} {'has' if len(others) == 1 else 'have'} {what} rank {first}{end}"
                 for first, others in groups
@@ -147,17 +147,20 @@ def merge_tensor(
     if not parts:
         return None if without else _without_elements(name, records, moment)
     norms: list[float] = []
+    differing: list[tuple[int, list[int]]] = []
     nonfinite = 0
     for copies in parts.values():
         first = copies[0][1]
         norm, count = first.norm, first.nonfinite
         if any(copy.hash != first.hash for _, copy in copies):
             others = [rank for rank, copy in copies if copy.hash != first.hash]
-            replicas.differ(name, moment, [(copies[0][0], others)])
+            differing.append((copies[0][0], others))
             norm, count = _least_sound([copy for _, copy in copies])
         if norm is not None:
             norms.append(norm)
         nonfinite += count
+    if differing:
+        replicas.differ(name, moment, differing)
     if without:
         replicas.lack(name, moment, _beside(without, parts, moment, replicas.ranks))
     hashes = _hashes(records)
