@@ -31,10 +31,16 @@ class Meter:
     """Takes each tensor as it comes by and keeps, or compares, those that were asked for."""
 
     def __init__(self, details: Details | None, spill: Path | None, replica: int = 0) -> None:
-        """Prepare for `details`; `spill` names the files that are written or read, one per step."""
+        """Prepare for `details`.
+
+        Args:
+            details: What is asked for.
+            spill: Names the files that are written or read, one per step.
+            replica: Whose tensors come by; one device that plays several changes it.
+        """
         self._details = details or Details()
         self._folder = spill
-        self._replica = replica
+        self.replica = replica
         self._wanted = {(key.step, key.micro, key.quantity, key.name): key for key in self._details.keys}
         self._moments = {(key.step, key.micro, key.quantity) for key in self._details.keys}
         self._kept: dict[str, torch.Tensor] = {}
@@ -75,7 +81,7 @@ class Meter:
     def _label(self, key: TensorKey, shard: Shard) -> str:
         """Name a tensor in the file; a whole reference holds one per replica where each has its own."""
         label = f"{key.step}.{key.micro}.{key.quantity}.{key.name}"
-        return f"{label}@{self._replica}" if shard.own and self._details.whole else label
+        return f"{label}@{self.replica}" if shard.own and self._details.whole else label
 
     def _read(self, key: TensorKey, shard: Shard | None, label: str) -> torch.Tensor | None:
         path = self._path(key.step)

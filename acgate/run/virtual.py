@@ -199,6 +199,7 @@ class VirtualStepper(Stepper):
         assert kept is not None
         self.belongings.restore(kept)
         self._inside = replica
+        self.meter.replica = replica
         self.topology = self._ranks.playing(replica)
 
     def _shared_buffers(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
