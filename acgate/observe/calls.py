@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 from torch import nn
 
-from acgate.evidence.names import WRAPPER_PARTS, canonical
+from acgate.evidence.names import is_wrapper, naming
 from acgate.observe.seam_torch import in_backward, is_compiled
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def watched_modules(model: nn.Module) -> dict[str, nn.Module]:
     for module in model.modules():
         if is_compiled(module):
             compiled.update(id(inner) for inner in module.modules())
+    name_of = naming(model)
     result: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
-        is_wrapper = any(child in WRAPPER_PARTS for child, _ in module.named_children())
-        if id(module) in compiled or is_wrapper or isinstance(module, torch.jit.ScriptModule):
+        if id(module) in compiled or is_wrapper(module) or isinstance(module, torch.jit.ScriptModule):
             continue
-        result[canonical(name)] = module
+        result[name_of(name)] = module
     return result
 
 
@@ -87,3 +87,11 @@ class CallCounter:
     def replays(self) -> dict[str, int]:
         """Return calls inside backward, by canonical module name."""
         return dict(self._replays)
+
+    def idle(self) -> tuple[str, ...]:
+        """Return the outermost modules that were not called outside backward, nor anything in them."""
+        busy = {""}
+        for name in self._forward:
+            parts = name.split(".")
+            busy.update(".".join(parts[:length]) for length in range(1, len(parts) + 1))
+        return tuple(name for name in self._modules if name not in busy and name.rpartition(".")[0] in busy)

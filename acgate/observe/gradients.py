@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from acgate.evidence.names import canonical_map
+from acgate.evidence.names import canonical_map, naming
 from acgate.observe.seam_torch import has_gradient_consumer, quiet
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class GradientHooks:
         own = dict(model.named_parameters())
         self._parameters = {
             name: own[original]
-            for name, original in canonical_map(own).items()
+            for name, original in canonical_map(own, naming(model)).items()
             if own[original].requires_grad
         }
         self._consumed = frozenset(n for n, p in self._parameters.items() if has_gradient_consumer(p))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from acgate.evidence.names import WRAPPER_PARTS, canonical
+from acgate.evidence.names import is_wrapper, naming
 from acgate.evidence.step_records import StateRecord
 from acgate.observe.content_digest import content_digest, has_content
 from acgate.observe.content_hash import describe
@@ -86,13 +86,14 @@ def tensors_inside(value: object, seen: set[int] | None = None) -> Iterator[torc
 def _attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
     # A parameter in an ordinary list is a parameter all the same.
     seen = {id(t) for t in itertools.chain(model.parameters(), model.buffers())}
+    name_of = naming(model)
     for prefix, module in model.named_modules():
-        if any(child in WRAPPER_PARTS for child, _ in module.named_children()):
+        if is_wrapper(module):
             continue
         for name, value in vars(module).items():
             if name in _INTERNAL or name in _SWITCHES or isinstance(value, nn.Module):
                 continue
-            yield from contents(canonical(f"{prefix}.{name}".lstrip(".")), value, seen)
+            yield from contents(name_of(f"{prefix}.{name}".lstrip(".")), value, seen)
 
 
 # Objects of these packages hold no state of training, or hold it where it is looked at anyway.

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
+import acgate
+from acgate.evidence.agreement import Agreement
 from acgate.evidence.region_records import Observation
+from acgate.observe.about_to_do import batch_tensors, with_regions
 from acgate.observe.canary import ensure_seeing
 from acgate.observe.ledger import Ledger
 from acgate.observe.module_state import tensors_inside
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
 from acgate.observe.seam import RegionMonitor
+from acgate.observe.step_trace import StepTrace, TraceMode
+from acgate.observe.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
     from typing import Self
 
-    import torch
     from torch import nn
 
     from acgate.plan.job import Plant
@@ -27,6 +34,10 @@ class Observer:
 
     On the observed step the first micro-step is looked at closely: its forward from `begin_step`
     to `before_backward`, its backward to `end_micro`. Further micro-steps are only counted.
+
+    Where ranks share the work, the observed step is followed to its end for what ranks must do
+    alike (collectives, order of replays, choices), the first step too, and every step can tell
+    what this rank is about to do (`agreement`).
     """
 
     def __init__(
@@ -36,21 +47,38 @@ class Observer:
         early_stop: bool = True,
         plant: Plant | None = None,
         optimizer: torch.optim.Optimizer | None = None,
+        ranks: int = 1,
+        rank: int = 0,
+        whereabouts: Path | None = None,
     ) -> None:
         """Prepare to observe `model`.
 
         Args:
             model: With the track applied.
             early_stop: Torch's early stop; False is the audit.
-            plant: A fault to plant in the first step.
+            plant: A fault to plant in the first step; one for another rank is left to that rank.
             optimizer: Its state counts as memory that was there before the step.
+            ranks: How many share the work, or how many this process plays one after the other.
+            rank: Number of this process among them.
+            whereabouts: File in which to say at any moment where this process is.
         """
         self._model = model
         self._optimizer = optimizer
-        self._monitor = RegionMonitor(model, early_stop=early_stop, plant=plant)
+        self._shared = ranks > 1
+        self._whereabouts = Whereabouts(whereabouts)
+        self._monitor = RegionMonitor(
+            model,
+            early_stop=early_stop,
+            plant=plant if plant is not None and plant.rank == rank else None,
+            keep_decisions=self._shared,
+            whereabouts=self._whereabouts if whereabouts is not None else None,
+        )
         self._mode: OperatorMode | None = None
+        self._trace: StepTrace | None = None
+        self._light: TraceMode | None = None
+        self._choices: list[str] = []
         self._ledger = Ledger()
-        self._step = 0
+        self._step: int | None = None
         self._counts = (0, 0)
         self._observation: Observation | None = None
 
@@ -66,33 +94,48 @@ class Observer:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+        self._stop_tracing()
         self._monitor.__exit__()
+        self._whereabouts.clear()
 
     def begin_step(self, step: int, *, observe: bool = False) -> None:
         """Begin a step, and the observation of its first micro-step where `observe`."""
         self._stop()
-        self._step = step
+        self._stop_tracing()
         self._monitor.begin_step()
+        first, self._step = self._step is None, step
+        if self._shared and (first or observe):
+            self._trace = StepTrace(step, self._whereabouts, self._monitor.inside)
         if observe:
             self._ledger = Ledger()
-            mode = OperatorMode(self._ledger, self._existing(), self._monitor.operator_ran)
+            mode = OperatorMode(self._ledger, self._existing(), self._monitor.operator_ran, self._trace)
             self._monitor.start_observation(RegionNotes(self._model, self._ledger, mode.base))
             mode.__enter__()  # type: ignore[no-untyped-call]
             self._mode = mode
+        elif self._trace is not None:
+            self._follow(self._trace)
 
     def before_backward(self, held: object = None) -> None:
         """The forward is over and backward begins; `held` are results that the caller keeps."""
         if self._mode is not None:
             self._mode.mark_held()
+        if self._trace is not None:
+            self._trace.forward_over()
         self._monitor.before_backward(held)
 
     def end_micro(self) -> None:
-        """A backward is over; the observation ends with the first."""
+        """A backward is over; the close look ends with the first."""
         self._stop()
+
+    def before_optimizer(self) -> None:
+        """All backwards of the step are over; what comes now belongs to clipping and the optimizer."""
+        if self._trace is not None:
+            self._trace.optimizer_begins()
 
     def end_step(self) -> None:
         """The step is over."""
         self._stop()
+        self._stop_tracing()
         self._counts = self._monitor.end_step()
 
     def regions_so_far(self) -> int:
@@ -107,8 +150,41 @@ class Observer:
         """Return what was observed, None where no step was."""
         return self._observation
 
+    def agreement(
+        self,
+        *,
+        rank: int,
+        stage: int,
+        replica: int,
+        target: str,
+        seed: int,
+        batch: Iterable[tuple[str, torch.Tensor]],
+    ) -> Agreement:
+        """Return what this rank is about to do, after the first forward of a step.
+
+        Args:
+            rank: This process.
+            stage: Its pipeline stage.
+            replica: Its share of the data.
+            target: Digest of the target.
+            seed: Base seed, the same on every rank.
+            batch: Names and tensors of the micro-batch.
+        """
+        told = Agreement(
+            rank=rank,
+            stage=stage,
+            replica=replica,
+            torch=torch.__version__,
+            acgate=acgate.__version__,
+            target=target,
+            seed=seed,
+            batch=tuple(batch_tensors(batch)),
+            idle=self._monitor.idle(),
+        )
+        return with_regions(told, self._monitor.seen())
+
     def planted(self) -> bool:
-        """Say whether the fault was really put in."""
+        """Say whether the fault was really put in, here."""
         return self._monitor.planting.done
 
     def _existing(self) -> Iterator[torch.Tensor]:
@@ -126,6 +202,7 @@ class Observer:
             return
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._monitor.stop_observation()
+        assert self._step is not None
         self._observation = Observation(
             step=self._step,
             peak_bytes=self._ledger.peak,
@@ -136,3 +213,28 @@ class Observer:
             regions=self._monitor.regions(),
         )
         self._ledger = Ledger()
+        if self._trace is not None:
+            self._follow(self._trace)
+
+    def _follow(self, trace: StepTrace) -> None:
+        """Go on with the light look, to the end of the step."""
+        self._light = TraceMode(trace)
+        self._light.__enter__()  # type: ignore[no-untyped-call]
+
+    def _stop_tracing(self) -> None:
+        light, self._light = self._light, None
+        if light is not None:
+            light.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        trace, self._trace = self._trace, None
+        if trace is None:
+            return
+        self._choices.append(trace.choices())
+        observation = self._observation
+        if observation is not None and observation.step == self._step:
+            self._observation = observation.model_copy(
+                update={
+                    "collectives": trace.collectives(),
+                    "replay_order": self._monitor.replay_order(),
+                    "choices": " ".join(filter(None, self._choices)),
+                }
+            )

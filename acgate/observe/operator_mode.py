@@ -11,10 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from acgate.checkpointing.operators import is_random
 from acgate.observe.ledger import Ledger, inner_tensors
 from acgate.observe.operator_traits import OperatorTraits, traits
-from acgate.observe.seam_torch import in_backward, plain_parts, quiet, tracing
+from acgate.observe.seam_torch import in_backward, plain_parts, quiet, sees_parts, tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from acgate.observe.step_trace import StepTrace
 
 
 @dataclass(slots=True)
@@ -49,7 +51,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     supports_higher_order_operators = True
 
     def __init__(
-        self, ledger: Ledger, known: Iterable[torch.Tensor], listener: Callable[[OperatorCall], None]
+        self,
+        ledger: Ledger,
+        known: Iterable[torch.Tensor],
+        listener: Callable[[OperatorCall], None],
+        trace: StepTrace | None = None,
     ) -> None:
         """Prepare to observe.
 
@@ -57,10 +63,12 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             ledger: Takes the storages of everything that is made.
             known: Parameters, buffers and the like, which exist before the step.
             listener: Told of every call, with no mode active.
+            trace: Told of every call too, where ranks share the work.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._ledger = ledger
         self._listener = listener
+        self._trace = trace
         self.base = ledger.enter_all(part for tensor in known for part in plain_parts(tensor))
         self.forward_flops = 0
         self.backward_flops = 0
@@ -80,11 +88,17 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if types and sees_parts(func, types):
+            return NotImplemented
         if tracing():
             return func(*args, **kwargs)
         known = traits(func)
         before = _cpu_state() if known.may_draw else None
+        if self._trace is not None:
+            self._trace.before(func, args, kwargs)
         result = func(*args, **kwargs)
+        if self._trace is not None:
+            self._trace.after(func, result)
         drew = before is not None and _drew(func, args, kwargs, result, before)
         flops = known.flops(*args, **kwargs, out_val=result) if known.flops is not None else 0
         self._record(known, (args, kwargs), result, flops=flops, drew=drew)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from acgate.evidence.names import canonical
+from acgate.evidence.names import naming
 from acgate.evidence.step_records import StateRecord
 from acgate.observe.content_digest import MAX_ITEMS, has_content
 from acgate.observe.module_state import contents, record_of
@@ -112,6 +112,7 @@ def _globals(namespace: types.ModuleType) -> Iterator[tuple[str, Any]]:
 
 def _closures(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield what the closures of hooks on modules hold, as a running count does."""
+    name_of = naming(model)
     for prefix, module in model.named_modules():
         for table in _HOOK_TABLES:
             for number, hook in enumerate(_functions(vars(module)[table].values())):
@@ -121,7 +122,7 @@ def _closures(model: nn.Module) -> Iterator[tuple[str, Any]]:
                         value = cell.cell_contents
                     except ValueError:  # not assigned yet
                         continue
-                    yield f"{canonical(prefix) or 'model'} {table.strip('_')} {number} {name}", value
+                    yield f"{name_of(prefix) or 'model'} {table.strip('_')} {number} {name}", value
 
 
 def _functions(hooks: Iterable[Any]) -> Iterator[types.FunctionType]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from acgate.errors import AcgateError
-from acgate.evidence.names import canonical
+from acgate.evidence.names import naming
 from acgate.observe import rng
 from acgate.observe.ledger import inner_tensors
 from acgate.observe.seam_torch import plain_parts, quiet
@@ -121,7 +121,8 @@ class OutputPlant:
         Raises:
             AcgateError: The model has no module of that name.
         """
-        modules = {canonical(name): module for name, module in model.named_modules()}
+        name_of = naming(model)
+        modules = {name_of(name): module for name, module in model.named_modules()}
         if block_name not in modules:
             raise AcgateError(f"cannot plant a fault: the model has no module {block_name!r}")
         self._factor = factor

@@ -59,9 +59,17 @@ class Decisions:
     offloaded: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
 
+    def word(self, operator: str, decision: str) -> None:
+        """Note nothing but what was decided."""
+        self.log.append(f"{operator} {decision}")
+
+    def digest(self) -> str:
+        """Return a digest of all decisions in order."""
+        return hashlib.blake2b("\n".join(self.log).encode(), digest_size=8).hexdigest()
+
     def note(self, known: OperatorTraits, decision: str, *, drew: bool) -> None:
         """Note the decision about one call of an operator."""
-        self.log.append(f"{known.name} {decision}")
+        self.word(known.name, decision)
         self.calls[known.name] += 1
         if decision.endswith("CPU_OFFLOAD"):
             self.offloaded.add(known.name)
@@ -136,7 +144,7 @@ class Region:
             graph_tasks=len(self.tasks),
             operators=dict(sorted(self.operators.items())),
             saved=dict(sorted(decisions.saved.items())) if decisions else {},
-            decisions=_digest(decisions.log) if decisions else None,
+            decisions=decisions.digest() if decisions else None,
             random_drawn=tuple(sorted(self.random)),
             random_saved=tuple(sorted(decisions.random)) if decisions else (),
             mutating_saved=tuple(sorted(decisions.mutating)) if decisions else (),
@@ -150,7 +158,3 @@ class Region:
             unexplained_bytes=self.unexplained_bytes,
             mismatches=tuple(self.mismatches[position] for position in sorted(self.mismatches)),
         )
-
-
-def _digest(lines: list[str]) -> str:
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from acgate.evidence.names import canonical
+from acgate.evidence.names import naming
 from acgate.observe.content_hash import content_hash
 from acgate.observe.seam_torch import quiet
 
@@ -67,11 +67,12 @@ def digests(generators: Mapping[str, Any], model: nn.Module) -> dict[str, str]:
     for name, generator in generators.items():
         known.add(id(generator))
         result[f"generator.{name}"] = generator_digest(generator)
+    name_of = naming(model)
     for prefix, module in model.named_modules():
         for name, value in vars(module).items():
             if is_generator(value) and id(value) not in known:
                 known.add(id(value))
-                result[f"module.{canonical(f'{prefix}.{name}'.lstrip('.'))}"] = generator_digest(value)
+                result[f"module.{name_of(f'{prefix}.{name}'.lstrip('.'))}"] = generator_digest(value)
     return result
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import checkpoint as torch_checkpoint
 
 from acgate.errors import AcgateError
-from acgate.evidence.names import canonical
+from acgate.evidence.names import naming
 from acgate.observe.calls import CallCounter
 from acgate.observe.planting import Planting
 from acgate.observe.region import Region
@@ -28,12 +28,13 @@ from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task, tracing
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Self
 
     from acgate.evidence.region_records import RegionRecord
     from acgate.observe.operator_mode import OperatorCall
     from acgate.observe.region_notes import RegionNotes
+    from acgate.observe.whereabouts import Whereabouts
     from acgate.plan.job import Plant
 
 
@@ -44,16 +45,28 @@ class RegionMonitor:
     `stop_observation`: everything that a `RegionRecord` holds.
     """
 
-    def __init__(self, model: nn.Module, *, early_stop: bool = True, plant: Plant | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        early_stop: bool = True,
+        plant: Plant | None = None,
+        keep_decisions: bool = False,
+        whereabouts: Whereabouts | None = None,
+    ) -> None:
         """Prepare to watch `model`.
 
         Args:
             model: Gives regions their names.
             early_stop: False lets every replay run to its end.
             plant: A fault to put into one replay of the first step.
+            keep_decisions: Note what policies decide on every step, not only on an observed one.
+            whereabouts: Told of the region that runs.
         """
         self._model = model
         self._early_stop = early_stop
+        self.keep_decisions = keep_decisions
+        self._whereabouts = whereabouts
         self.planting = Planting(model, plant)
         self.notes: RegionNotes | None = None
         self.policies = PolicySeam(self)
@@ -63,13 +76,16 @@ class RegionMonitor:
         self._regions: list[Region] = []
         self._observed: tuple[RegionRecord, ...] = ()
         self._replays = 0
+        self._replay_order: list[str] = []
+        self._calls = CallCounter(nn.Module())
         self._home_made: frozenset[int] = frozenset()
         self._saved_inputs: tuple[Any, ...] = ()
 
     # -- installing -----------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._names = {id(module): canonical(name) for name, module in self._model.named_modules()}
+        name_of = naming(self._model)
+        self._names = {id(module): name_of(name) for name, module in self._model.named_modules()}
         frame = torch_checkpoint._CheckpointFrame
         caching = torch_checkpoint._CachingTorchDispatchMode
         with contextlib.ExitStack() as stack:
@@ -79,7 +95,8 @@ class RegionMonitor:
                 saver = torch_checkpoint._NoopSaveInputs
                 stack.enter_context(_replaced("_NoopSaveInputs", noting_inputs(saver, self)))
             stack.enter_context(self._watched_reentrant())
-            stack.enter_context(CallCounter(self._model, on_replay=self._module_replayed))
+            self._calls = CallCounter(self._model, on_replay=self._module_replayed)
+            stack.enter_context(self._calls)
             if not self._early_stop:
                 stack.enter_context(torch_checkpoint.set_checkpoint_early_stop(enable=False))
             self._installed = stack.pop_all()
@@ -166,6 +183,7 @@ class RegionMonitor:
             region.parent = parent.index if parent else None
             self._regions.append(region)
         self._active.append((region, False))
+        self._moved()
         if self.notes is not None and region.counted:
             self.notes.entered(region, inputs, parent)
 
@@ -174,6 +192,7 @@ class RegionMonitor:
         region.completed = True
         depth = next((d for d, (active, _) in enumerate(self._active) if active is region), len(self._active))
         del self._active[depth:]
+        self._moved()
         if self.notes is not None and region.observed:
             self.notes.completed(region, self.policies.tensors(storage))
 
@@ -181,16 +200,30 @@ class RegionMonitor:
         """A region is replayed; returns what `replay_ended` wants."""
         region.replays += 1
         self._replays += region.counted
+        self._replay_order.append(region.name)
         task = graph_task()
         region.tasks.add(-region.replays if task == NO_GRAPH_TASK else task)
         if self.notes is not None and region.observed and region.decisions is not None:
             self.notes.compare_saved(region, self.policies.stored(region.decisions, storage))
         self._active.append((region, True))
+        self._moved()
         return len(self._active) - 1
 
     def replay_ended(self, depth: int) -> None:
         """A replay is over; early stop leaves nested forwards open, which end here too."""
         del self._active[depth:]
+        self._moved()
+
+    def inside(self) -> tuple[str, bool]:
+        """Return the name of the innermost region, empty outside of all, and whether any is replayed."""
+        if not self._active:
+            return "", False
+        return self._active[-1][0].name, any(is_replay for _, is_replay in self._active)
+
+    def _moved(self) -> None:
+        if self._whereabouts is not None:
+            name, replay = self.inside()
+            self._whereabouts.region(name, replay=replay)
 
     def _module_replayed(self, name: str, module: nn.Module) -> None:
         """A module is called inside backward: outside every known replay, that is one made at home."""
@@ -205,14 +238,18 @@ class RegionMonitor:
         region.tasks.add(graph_task())
         self._regions.append(region)
         self._replays += 1
+        self._replay_order.append(region.name)
 
     # -- steps ----------------------------------------------------------------------------------
 
     def begin_step(self) -> None:
         """Begin to count from zero."""
         self._active.clear()
+        self._moved()
         self._regions = []
         self._replays = 0
+        self._replay_order = []
+        self._calls.reset()
         self._home_made = frozenset()
 
     def end_step(self) -> tuple[int, int]:
@@ -223,6 +260,21 @@ class RegionMonitor:
     def counts(self) -> tuple[int, int]:
         """Return regions entered and replays made so far in this step."""
         return len(self._regions), self._replays
+
+    def replay_order(self) -> tuple[str, ...]:
+        """Return the names of the regions that this step replayed so far, nested ones too, in order."""
+        return tuple(self._replay_order)
+
+    def seen(self) -> Iterator[tuple[Region, int]]:
+        """Yield the regions of this step's forwards, and how often the module of that name was called."""
+        calls = self._calls.forward()
+        for region in self._regions:
+            if region.implementation is not Implementation.HOME_MADE:
+                yield region, calls.get(region.name, 0)
+
+    def idle(self) -> tuple[str, ...]:
+        """Return the outermost modules that no forward of this step called, nor anything in them."""
+        return self._calls.idle()
 
     def start_observation(self, notes: RegionNotes) -> None:
         """From here on, gather everything about regions into `notes`."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from acgate.observe.operator_traits import traits
 from acgate.observe.policy_identity import policy_identity, policy_name
 from acgate.observe.region import Decisions, SavedOutput
 from acgate.observe.seam_torch import tracing
@@ -44,8 +45,12 @@ class PolicySeam:
                 self._listener.take_word()
                 result = super().__torch_dispatch__(func, types, args, kwargs)
                 word, notes = self._listener.take_word(), seam.notes()
-                if notes is not None and word is not None and not tracing():
+                if word is None or tracing():
+                    return result
+                if notes is not None:
                     notes.decided(self._listener.decisions, func, word, result)
+                elif seam.keeps_words():
+                    self._listener.decisions.word(traits(func).name, word)
                 return result
 
         return RecordingCachingMode
@@ -53,6 +58,10 @@ class PolicySeam:
     def notes(self) -> RegionNotes | None:
         """Return what the observed step is noted in, None outside of it."""
         return self._monitor.notes
+
+    def keeps_words(self) -> bool:
+        """Say whether decisions are kept outside of the observed step as well."""
+        return self._monitor.keep_decisions
 
     def announce(self, decisions: Decisions, storage: dict[Any, Any]) -> None:
         """A policy is about to decide what goes into `storage`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 from torch._guards import TracingContext
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
@@ -56,6 +57,17 @@ def has_gradient_consumer(parameter: torch.Tensor) -> bool:
     return bool(parameter._post_accumulate_grad_hooks)
 
 
+def sees_parts(operator: object, types: tuple[type, ...]) -> bool:
+    """Say whether a mode shall let DTensors come first, by returning `NotImplemented`.
+
+    A mode is asked before tensor subclasses are, and does not see what they call in turn. A
+    DTensor turns a call into operators on local parts and collectives: those are to be seen.
+    """
+    return isinstance(operator, OpOverload) and any(
+        t.__name__ == "DTensor" and t.__module__.startswith("torch.distributed.") for t in types
+    )
+
+
 def plain_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return the plain dense tensors that hold the content of `tensor` in this process.
 
@@ -66,7 +78,9 @@ def plain_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return plain_parts(tensor.trigger_wait())
     if type(tensor) not in (torch.Tensor, nn.Parameter) and hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()
-        return tuple(part for name in names for part in plain_parts(getattr(tensor, name)))
+        # a DTensor names its mesh as well, which is no tensor
+        inner = [part for part in (getattr(tensor, name) for name in names) if isinstance(part, torch.Tensor)]
+        return tuple(part for tensor in inner for part in plain_parts(tensor))
     if tensor.layout is not torch.strided:
         return _sparse_parts(tensor)
     if tensor.is_quantized:

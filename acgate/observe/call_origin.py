@@ -1,0 +1,66 @@
+"""Whose code called an operator: the target's own, or a library that works on its behalf."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import torch
+
+import acgate
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_TORCH = str(PurePath(torch.__file__).parent) + "/"
+_OWN = str(PurePath(acgate.__file__).parent) + "/"
+_OBSERVE = _OWN + "observe/"
+_STANDARD = str(PurePath(contextlib.__file__).parent) + "/"
+
+# What only hands a call on: who is behind it has called.
+_THIN = tuple(
+    _TORCH + path
+    for path in (
+        "_ops.py",
+        "_compile.py",
+        "_dynamo/",
+        "_library/",
+        "_higher_order_ops/",
+        "amp/",
+        "autograd/function.py",
+        "autograd/grad_mode.py",
+        "distributed/distributed_c10d.py",
+        "distributed/c10d_logger.py",
+        "distributed/_functional_collectives.py",
+        "distributed/_functional_collectives_impl.py",
+        "distributed/_symmetric_memory/",
+        "distributed/nn/",
+        "nn/modules/module.py",
+        "utils/",
+    )
+)
+
+
+def target_line() -> str:
+    """Return file name and line of the target's code that runs; empty where a library called.
+
+    The first frame outward that does not only hand a call on decides. Everything in torch is a
+    library, backward too: what it does of itself (DDP's reductions) nobody else has called.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith((_TORCH, _OWN)):
+            if not name.startswith((*_THIN, _OBSERVE)):
+                return ""
+        elif not _is_standard(name):
+            return f"{PurePath(name).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _is_standard(name: str) -> bool:
+    """Say whether a file is Python's own, or no file but generated code."""
+    return name.startswith("<") or (name.startswith(_STANDARD) and "site-packages" not in name)
