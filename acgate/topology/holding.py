@@ -73,7 +73,7 @@ class Replicated:
 
     def unreduced(self) -> contextlib.AbstractContextManager[bool]:
         """Keep DDP from reducing."""
-        return _without_sync(self._model)
+        return without_sync(self._model)
 
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> None:
         """Clip as on one device: every rank has every gradient."""
@@ -134,6 +134,7 @@ def clip_whole(parameters: Iterable[Tensor], max_norm: float) -> None:
 
 
 @contextlib.contextmanager
-def _without_sync(model: nn.Module) -> Iterator[bool]:
+def without_sync(model: nn.Module) -> Iterator[bool]:
+    """Keep DDP or FSDP1 from reducing."""
     with model.no_sync():  # type: ignore[operator]
         yield False

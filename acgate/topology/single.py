@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from acgate.topology.interface import Batch
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SingleDevice:
     """The topology of one process on one device."""
 
