@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from acgate.errors import ExitCode, strongest
 from acgate.evidence.step_records import Seconds
 from acgate.judge import run_wording, wording
+from acgate.judge.across_cases import across_cases
+from acgate.judge.agreement import agreement_case
 from acgate.judge.allowances import unused_entries, unused_everywhere
 from acgate.judge.cases import Judged, comparing_cases, structure_case
 from acgate.judge.context import make_context
@@ -18,6 +20,7 @@ from acgate.judge.outcomes import worst
 from acgate.judge.reference import trouble_with_reference
 from acgate.judge.structure import comparable
 from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
+from acgate.plan.matrix import REFERENCE, compared_across
 from acgate.vocabulary import Check, Outcome, Schedule
 
 if TYPE_CHECKING:
@@ -64,7 +67,8 @@ def judge_cell(  # noqa: PLR0917 - the same seven as `needs`, in the same order
         return _cell_without_reference(inputs, headline, text)
     noise = measure_noise(inputs, reference)
     contexts = {track: _context(inputs, reference, track, noise) for track in inputs.tracks}
-    cases = {track: _judge_track(inputs, track, context) for track, context in contexts.items()}
+    cases = _judge_reference(inputs, reference, noise)
+    cases |= {track: _judge_track(inputs, track, context) for track, context in contexts.items()}
     cases[inputs.tracks[0]] += planted_cases(inputs, noise)
     layers = {track: key_layers(context) for track, context in contexts.items() if context}
     return _cell_verdict(inputs, reference, noise, cases, layers)
@@ -119,6 +123,14 @@ def _context(inputs: CellInputs, reference: TrackEvidence, track: str, noise: No
     return None if run is None else make_context(inputs, reference, run, noise)
 
 
+def _judge_reference(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> TrackCases:
+    """Judge what several ranks make of `none`: whether they agree, and whether they train as one device."""
+    found = list(across_cases(inputs, reference, noise))
+    if inputs.cell.world_size > 1:
+        found.append(agreement_case(inputs, reference))
+    return {REFERENCE: found} if found else {}
+
+
 def _judge_track(inputs: CellInputs, track: str, context: TrackContext | None) -> list[Judged]:
     if context is None:
         headline, text = run_wording.run_missing(track, inputs.problems.get(track))
@@ -126,8 +138,13 @@ def _judge_track(inputs: CellInputs, track: str, context: TrackContext | None) -
     if context.complete and not comparable(context.reference, context.candidate):
         # Two runs that began differently say nothing about each other.
         rest = (engagement_case(context), wiring_case(context), resources_case(context))
-        return [structure_case(context), *map(Judged, rest)]
-    return [*comparing_cases(context), *extra_cases(context)]
+        return [structure_case(context), *map(Judged, rest), *_agreement(context)]
+    return [*comparing_cases(context), *extra_cases(context), *_agreement(context)]
+
+
+def _agreement(context: TrackContext) -> list[Judged]:
+    several = context.inputs.cell.world_size > 1
+    return [agreement_case(context.inputs, context.candidate)] if several else []
 
 
 def _unchecked(headline: str, text: str) -> Judged:
@@ -135,12 +152,18 @@ def _unchecked(headline: str, text: str) -> Judged:
 
 
 def _cell_without_reference(inputs: CellInputs, headline: str, text: str) -> CellVerdict:
+    """Every track is an error; where the ranks of `none` disagree, that is wrong as well."""
     case = _unchecked(headline, text).case
-    tracks = (TrackVerdict(track=track, outcome=Outcome.ERROR, cases=(case,)) for track in inputs.tracks)
     reference = inputs.reference
+    tracks = [TrackVerdict(track=track, outcome=Outcome.ERROR, cases=(case,)) for track in inputs.tracks]
+    if compared_across(inputs.cell):
+        cases = [_unchecked(headline, text)]
+        if inputs.cell.world_size > 1 and reference is not None:
+            cases.append(agreement_case(inputs, reference))
+        tracks.insert(0, _track_verdict(inputs, REFERENCE, cases, ()))
     return CellVerdict(
         cell=inputs.cell.identifier,
-        outcome=Outcome.ERROR,
+        outcome=worst(track.outcome for track in tracks),
         tracks=tuple(tracks),
         facts=inputs.survey.facts,
         raised=reference.raised if reference else None,

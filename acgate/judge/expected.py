@@ -20,9 +20,13 @@ def expected_keys(inputs: CellInputs, reference: TrackEvidence, steps: int) -> s
 
     The survey says which parameters, buffers, steps and micro-steps there must be; what the
     reference recorded beyond that (gradients of inputs, state, buffers made late) comes on top.
+    A pipeline runs its micro-batches in an order of its own, and has gradients at the end of each step.
     """
     survey = inputs.survey
-    wanted = set(_from_survey(survey, steps))
+    micros = {step: [(micro, True) for micro in range(survey.micro_steps)] for step in range(steps)}
+    if inputs.cell.topology == "pp":
+        micros |= _of_pipeline(reference, steps)
+    wanted = set(_from_survey(survey, micros))
     if Schedule.TWO_FORWARDS in inputs.schedules and steps == inputs.spec.steps:
         # Declared, so it must be there: a step that no run made is no step that was compared.
         wanted.update(_two_forwards(survey, steps))
@@ -34,11 +38,24 @@ def expected_keys(inputs: CellInputs, reference: TrackEvidence, steps: int) -> s
     return wanted
 
 
-def _from_survey(survey: Survey, steps: int) -> Iterator[TensorKey]:
-    for step in range(steps):
-        for micro in range(survey.micro_steps):
+Micros = dict[int, list[tuple[int, bool]]]
+"""The micro-steps of each step, and whether gradients must be there after them."""
+
+
+def _of_pipeline(reference: TrackEvidence, steps: int) -> Micros:
+    found: Micros = {}
+    for step in reference.steps:
+        if step.schedule is Schedule.ACCUMULATE and step.step < steps and step.micro:
+            last = max(micro.micro for micro in step.micro)
+            found[step.step] = [(micro.micro, micro.micro == last) for micro in step.micro]
+    return found
+
+
+def _from_survey(survey: Survey, micros: Micros) -> Iterator[TensorKey]:
+    for step, of_step in micros.items():
+        for micro, gradients in of_step:
             yield TensorKey(step=step, micro=micro, quantity=Quantity.LOSS, name="loss")
-            for name in survey.trainable:
+            for name in survey.trainable if gradients else ():
                 yield TensorKey(step=step, micro=micro, quantity=Quantity.GRADIENT, name=name)
         for name in (*survey.trainable, *survey.frozen):
             yield TensorKey(step=step, micro=PER_STEP, quantity=Quantity.UPDATE, name=name)

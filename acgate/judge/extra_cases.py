@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.judge import finding_wording, run_wording, wording
+from acgate.judge import finding_wording, rank_wording, run_wording, wording
 from acgate.judge.allowances import apply_allowances, outcome_of_finding
 from acgate.judge.audit import new_sides, news
 from acgate.judge.cases import Judged
@@ -14,6 +14,7 @@ from acgate.judge.inputs import NUMERIC
 from acgate.judge.lines import name_of
 from acgate.judge.outcomes import worst
 from acgate.judge.planted import Catch, judge_planted
+from acgate.judge.ranks import alone, disagreed
 from acgate.judge.rulings import rule
 from acgate.judge.side_effects import compare_sides
 from acgate.judge.structure import comparable
@@ -65,8 +66,12 @@ def wiring_case(context: TrackContext) -> Case:
     raised = context.candidate.raised
     outcomes = [Outcome.PASS, *map(outcome_of_finding, context.wiring)]
     headline, text = wording.wiring(context)
-    if raised:
-        outcomes.append(Outcome.ERROR if raised.exits else Outcome.FAIL)
+    if disagreed(context.candidate):
+        # That is judged as agreement; what was found until then still holds.
+        outcomes = outcomes[1:] or [Outcome.SKIPPED]
+    elif raised:
+        lonely = bool(alone(context.candidate))
+        outcomes.append(Outcome.ERROR if raised.exits or lonely else Outcome.FAIL)
     elif context.candidate.observation is None or context.reference.observation is None:
         # Without an observed step nothing is known about regions, so nothing found means nothing.
         outcomes.append(Outcome.ERROR)
@@ -90,6 +95,9 @@ def audit_case(context: TrackContext) -> Judged:
     if run is None:
         return _audit(Outcome.ERROR, *run_wording.run_missing(name, inputs.problems.get(name)))
     if run.raised:
+        if lonely := alone(run):
+            headline, text = rank_wording.raised_alone(name, lonely, run.raised)
+            return _audit(Outcome.ERROR, headline, text)
         outcome = Outcome.ERROR if run.raised.exits else Outcome.FAIL
         return _audit(outcome, *run_wording.audit_raised(run.raised))
     if not comparable(reference, run):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from acgate.plan.follow_up import audit_name, planted_name
-from acgate.plan.matrix import REFERENCE, ac_tracks
+from acgate.plan.matrix import REFERENCE, ac_tracks, runs_two_forwards
 from acgate.vocabulary import Quantity, Schedule
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class CellInputs:
 
     @property
     def declares_two_forwards(self) -> bool:
-        """True where the target trains with two forwards before one backward."""
-        return Schedule.TWO_FORWARDS in self.survey.judged_schedules
+        """True where the target trains with two forwards before one backward, and the cell runs them so."""
+        return Schedule.TWO_FORWARDS in self.survey.judged_schedules and runs_two_forwards(self.cell)
 
     @property
     def schedules(self) -> frozenset[Schedule]:

@@ -39,7 +39,17 @@ def difference_line(difference: Difference) -> str:
         f"{d.key.name} ({place_in_time(d.key)}): {d.band}: rel_err {against(d.rel_err, d.limit)}"
         f" (limit, {d.limit_source}{floor}), max|r-c| {number(d.max_abs_err)} beside max|r|"
         f" {number(d.scale)}, 1-cosine {number(d.cosine_gap)}, norm ratio {d.norm_ratio:.6g}"
+        f"{on_ranks(d.ranks, d.num_ranks)}"
     )
+
+
+def on_ranks(ranks: Sequence[int], num_ranks: int) -> str:
+    """Say on which of several ranks a tensor differs; empty where that is not known."""
+    if not ranks:
+        return ""
+    if len(ranks) == num_ranks:
+        return f", on all {num_ranks} ranks"
+    return f", on rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])} only"
 
 
 def ruling_lines(rulings: Sequence[Ruling]) -> list[str]:
@@ -53,9 +63,13 @@ def ruling_lines(rulings: Sequence[Ruling]) -> list[str]:
     if quiet:
         lines.append(f"  {count(quiet, 'tensor differs', 'tensors differ')} within the measured noise")
     for ground in (Ground.EQUALITY, Ground.NO_NUMBERS):
-        keys = [r.key for r in rulings if r.ground is ground]
-        if keys:
-            names = listed([f"{key.name} ({place_in_time(key)})" for key in keys], WORST_SHOWN)
+        unmeasured = [
+            f"{r.key.name} ({place_in_time(r.key)}{on_ranks(r.ranks, r.num_ranks)})"
+            for r in rulings
+            if r.ground is ground
+        ]
+        if unmeasured:
+            names = listed(unmeasured, WORST_SHOWN)
             lines.append(f"  not measured, {ground}: {names}")
     return lines
 

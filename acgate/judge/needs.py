@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.judge.across import compare_across
+from acgate.judge.across_floor import order_names
 from acgate.judge.audit import news
 from acgate.judge.compare import compare
 from acgate.judge.inputs import NUMERIC, PLANT_KINDS, CellInputs
-from acgate.judge.noise import all_keys, measure_noise, spills, wanted_repeats
+from acgate.judge.noise import all_keys, measure_noise, noise_is_known, spills, wanted_repeats
+from acgate.judge.obstacles import obstacle_to
 from acgate.judge.planted import plants
 from acgate.judge.reference import trouble_with_reference
 from acgate.judge.rulings import every_step, rule
 from acgate.judge.side_effects import compare_sides
 from acgate.judge.structure import comparable
 from acgate.plan.follow_up import CONFIRM, DETAILS, REPEAT, Need, planted_name, runs_like
-from acgate.plan.matrix import REFERENCE
+from acgate.plan.matrix import REFERENCE, VIRTUAL, compared_across
 from acgate.vocabulary import Band, Schedule
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ def needs(  # noqa: PLR0917 - the same seven as `judge_cell`, in the same order
         or _plain_repeat(inputs, reference)
         or _confirmations(inputs, reference, noise, open_keys)
         or _planted(inputs, noise)
+        or _orders(inputs, reference, noise)
     )
 
 
@@ -90,7 +94,7 @@ def _details(
         missing = tuple(key for key in due if key not in asked)
         if missing and not _gave_up(inputs, run):
             wanted[run] = missing
-    if noise.noisy and open_keys:
+    if noise.noisy and (open_keys or differs_across(inputs, reference, noise)):
         return _noisy_details(inputs, reference, noise, wanted)
     spilled = {run.name: set(run.details.keys) for run in spills(inputs) if run.details}
     found: list[Need] = []
@@ -128,7 +132,7 @@ def _noisy_details(
 
 def _plain_repeat(inputs: CellInputs, reference: TrackEvidence) -> tuple[Need, ...]:
     """Ask whether the reference repeats what is no tensor, where a run differs in such a thing."""
-    if runs_like(inputs.names, REFERENCE, DETAILS) or runs_like(inputs.names, REFERENCE, REPEAT):
+    if noise_is_known(inputs):
         return ()
     for run, role in inputs.judged().items():
         evidence = inputs.run(run)
@@ -181,6 +185,23 @@ def _planted(inputs: CellInputs, noise: Noise) -> tuple[Need, ...]:
         for name, plant in plants(inputs, noise).items()
         if plant.kind not in tried
     )
+
+
+def _orders(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> tuple[Need, ...]:
+    """Ask how much the order matters in which replicas are added up, where that may be why they differ."""
+    names = order_names(inputs)
+    if inputs.names.issuperset(names) or not differs_across(inputs, reference, noise):
+        return ()
+    why = "a topology adds up gradients in another order than one device; how much does that matter?"
+    return (Need(kind="orders", run=VIRTUAL, reference=VIRTUAL, count=len(names), why=why),)
+
+
+def differs_across(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> bool:
+    """Say whether a topology was measured against one device and is not equal to it."""
+    if not compared_across(inputs.cell) or obstacle_to(inputs, reference):
+        return False
+    across = compare_across(inputs, reference, noise)
+    return across is not None and bool(across.rulings)
 
 
 def _measure(inputs: CellInputs, run: str, keys: Sequence[TensorKey], spill: str | None) -> Need:

@@ -11,13 +11,14 @@ from acgate.judge.compare import compare, tensors_of
 from acgate.judge.metrics import metrics_of
 from acgate.judge.side_effects import compare_sides
 from acgate.plan.follow_up import CONFIRM, DETAILS, REPEAT, runs_like
-from acgate.plan.matrix import REFERENCE
+from acgate.plan.matrix import ACROSS, REFERENCE
 from acgate.vocabulary import Check, Quantity, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.step_records import StepRecord
     from acgate.judge.inputs import CellInputs
     from acgate.plan.job import TensorKey
 
@@ -126,9 +127,19 @@ def wanted_repeats(inputs: CellInputs) -> int:
     return floor.repeats + (floor.confirmations if confirming else 0)
 
 
+def noise_is_known(inputs: CellInputs) -> bool:
+    """Say whether the reference ran again, or was tried to, so that it is known what it repeats."""
+    again = (*runs_like(inputs.names, REFERENCE, DETAILS), *runs_like(inputs.names, REFERENCE, REPEAT))
+    return bool(again or _repeats(inputs))
+
+
 def _repeats(inputs: CellInputs) -> list[TrackEvidence]:
     names = (*runs_like(inputs.names, REFERENCE, DETAILS), *runs_like(inputs.names, REFERENCE, REPEAT))
-    found = (inputs.run(name) for name in names)
+    found = [inputs.run(name) for name in names]
+    across = inputs.run(ACROSS)
+    if across is not None and across.layers is None:
+        # In a topology the reference runs a second time anyway.
+        found.append(across)
     return [run for run in found if run is not None and not run.raised and run.steps]
 
 
@@ -160,11 +171,15 @@ def _levels(
     factor = inputs.spec.floor.factor
     levels: dict[Level, float] = {}
     for step in noisy.steps if noisy else ():
-        spacing = max((_SPACING.get(micro.loss.dtype, 0.0) for micro in step.micro), default=0.0)
-        levels[step.step, Quantity.LOSS] = spacing * factor
+        levels[step.step, Quantity.LOSS] = spacing_of_loss(step) * factor
     for run in measured:
         for measurement in run.measurements:
             level = (measurement.key.step, measurement.key.quantity)
             err = metrics_of(measurement.statistics).rel_err
             levels[level] = max(levels.get(level, 0.0), err * factor)
     return levels
+
+
+def spacing_of_loss(step: StepRecord) -> float:
+    """Return the relative distance of a loss of this step to the next number of its dtype."""
+    return max((_SPACING.get(micro.loss.dtype, 0.0) for micro in step.micro), default=0.0)

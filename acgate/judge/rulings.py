@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from acgate.judge.bands import band_of, outcome_of, within
+from acgate.judge.compare import tensors_of
 from acgate.judge.metrics import metrics_of
+from acgate.judge.ranks import differing_ranks
 from acgate.judge.verdict import Difference
 from acgate.plan.follow_up import CONFIRM, DETAILS, runs_like
 from acgate.vocabulary import Band, Outcome
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from acgate.judge.inputs import CellInputs
     from acgate.judge.noise import Noise
     from acgate.plan.job import TensorKey
+    from acgate.spec.tolerances import Comparison
 
 
 class Ground(enum.StrEnum):
@@ -35,16 +39,40 @@ class Ground(enum.StrEnum):
         " seed every generator that the target makes, or fix what else changes between runs"
     )
     NO_FLOOR = "differs, and the noise of the reference could not be measured"
+    TINY = (
+        "this gradient is as small as round-off of the whole gradient, so it is measured against ten times"
+        " the unit round-off of that, and not against itself"
+    )
+    STEPS_EITHER_WAY = (
+        "above the limit; an optimizer may turn a gradient that is zero but for round-off into a step of"
+        " either sign, so the gradient judges"
+    )
+    STEPS_WRONG = "too far off for elements that step either way: the optimizer did something else here"
+    CHOSE_OTHERWISE = (
+        "above the limit; the model chose differently (top-k, argmax, sort) than on one device, so the two"
+        " did not compute the same"
+    )
+    MAY_HAVE_CHOSEN = (
+        "above the limit in a later step than the one whose choices (top-k, argmax, sort) were observed, so"
+        " that the two need not have computed the same"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """One tensor that differs; `difference` is None where it was not measured."""
+    """One tensor that differs.
+
+    Attributes:
+        difference: None where it was not measured.
+        ranks: On which of `num_ranks` it differs; empty where that is not known.
+    """
 
     key: TensorKey
     outcome: Outcome
     ground: Ground
     difference: Difference | None = None
+    ranks: tuple[int, ...] = ()
+    num_ranks: int = 0
 
 
 def every_step(inputs: CellInputs, noise: Noise) -> bool:
@@ -69,7 +97,28 @@ def rule(inputs: CellInputs, run: str, keys: Sequence[TensorKey], noise: Noise) 
     spill = noise.spill if noise.noisy else None
     measured = measurements(inputs, runs_like(inputs.names, run, DETAILS), spill)
     confirmations = confirming_runs(inputs, run, noise)
-    return tuple(_rule(inputs, key, measured.get(key), noise, confirmations) for key in keys)
+    where = _ranks(inputs, run, keys)
+    rulings = (_rule(inputs, key, measured.get(key), noise, confirmations) for key in keys)
+    return tuple(_on_ranks(one, where.get(one.key, ()), inputs.cell.world_size) for one in rulings)
+
+
+def _on_ranks(ruling: Ruling, ranks: tuple[int, ...], num_ranks: int) -> Ruling:
+    if not ranks:
+        return ruling
+    difference = ruling.difference
+    if difference is not None:
+        difference = difference.model_copy(update={"ranks": ranks, "num_ranks": num_ranks})
+    return dataclasses.replace(ruling, ranks=ranks, num_ranks=num_ranks, difference=difference)
+
+
+def _ranks(inputs: CellInputs, run: str, keys: Sequence[TensorKey]) -> dict[TensorKey, tuple[int, ...]]:
+    """Return on which ranks the tensors of a run differ; nothing where one rank made it."""
+    reference, candidate = inputs.reference, inputs.run(run)
+    if inputs.cell.world_size == 1 or not keys or reference is None or candidate is None:
+        return {}
+    left = dict(pair for step in reference.steps for pair in tensors_of(step))
+    right = dict(pair for step in candidate.steps for pair in tensors_of(step))
+    return {key: differing_ranks(left.get(key), right.get(key)) for key in keys}
 
 
 def confirming_runs(inputs: CellInputs, run: str, noise: Noise) -> tuple[TrackEvidence, ...]:
@@ -103,12 +152,18 @@ def _rule(
     return Ruling(key, outcome, Ground.MEASURED, difference)
 
 
-def measure(inputs: CellInputs, key: TensorKey, statistics: Statistics, floor: float | None) -> Difference:
+def measure(
+    inputs: CellInputs,
+    key: TensorKey,
+    statistics: Statistics,
+    floor: float | None,
+    comparison: Comparison = "ac_vs_none",
+) -> Difference:
     """Compute the metrics of one tensor and find its band."""
     metrics = metrics_of(statistics)
     topology = inputs.cell.topology
-    limit = inputs.tolerances.limit("ac_vs_none", key.quantity, "rel_err", key.name, topology)
-    cosine = inputs.tolerances.limit("ac_vs_none", key.quantity, "cosine", key.name, topology)
+    limit = inputs.tolerances.limit(comparison, key.quantity, "rel_err", key.name, topology)
+    cosine = inputs.tolerances.limit(comparison, key.quantity, "cosine", key.name, topology)
     return Difference(
         key=key,
         band=band_of(metrics, limit=limit.limit, cosine_limit=cosine.limit, floor=floor),

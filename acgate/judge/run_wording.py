@@ -16,6 +16,7 @@ from acgate.judge.lines import (
     ruling_lines,
 )
 from acgate.judge.planted import Catch
+from acgate.judge.ranks import alone, disagreed
 from acgate.judge.reference import ReferenceTrouble, Trouble
 from acgate.judge.structure import identity_differences
 from acgate.plan.matrix import REFERENCE
@@ -69,6 +70,8 @@ def began_otherwise(reference: TrackEvidence, candidate: TrackEvidence) -> Messa
 
 def not_reached(candidate: TrackEvidence) -> str:
     """Say why something was not compared."""
+    if disagreed(candidate):
+        return f"not reached: {candidate.name} was stopped, as its ranks do not agree"
     if candidate.raised:
         return f"not reached: {candidate.name} raised in {candidate.raised.phase}"
     return f"{candidate.name} did not record it"
@@ -98,8 +101,13 @@ def reference_trouble(inputs: CellInputs, trouble: ReferenceTrouble) -> Message:
     start = f"the reference ({REFERENCE}) could not be used"
     raised = inputs.reference.raised if inputs.reference else None
     match trouble.trouble:
+        case Trouble.RAISED if raised and inputs.reference and disagreed(inputs.reference):
+            headline = f"{start}: its ranks do not agree: {raised.message}"
+            return headline, headline
         case Trouble.RAISED | Trouble.EXITS if raised:
             why = "the target ended the process" if raised.exits else "it raises without AC"
+            if inputs.reference and alone(inputs.reference):
+                why = f"of its ranks, only {', '.join(map(str, raised.ranks))} raised"
             advice = "try: make the model train without activation checkpointing first"
             return with_traceback(f"{start}: {why}: {raised_text(raised)}", raised, advice)
         case Trouble.NOT_FINITE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from acgate.errors import ExitCode
-from acgate.evidence.records import Fact, RankRecord, Raised
+from acgate.evidence.records import Fact, Raised, RankRecord
 from acgate.evidence.step_records import Seconds
 from acgate.plan.job import TensorKey
 from acgate.spec.models import Frozen
@@ -22,6 +22,7 @@ class Difference(Frozen):
         norm_ratio: ||c|| / ||r||.
         limit: The limit of the tolerance file for `rel_err`.
         floor: The measured noise floor for `rel_err`, 0.0 where the reference repeats bit by bit.
+        ranks: On which of `num_ranks` it differs; empty where that is not known.
     """
 
     key: TensorKey
@@ -36,6 +37,8 @@ class Difference(Frozen):
     floor: float = 0.0
     nonfinite_reference: int = 0
     nonfinite_candidate: int = 0
+    ranks: tuple[int, ...] = ()
+    num_ranks: int = 0
 
 
 class Finding(Frozen):

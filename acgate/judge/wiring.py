@@ -28,6 +28,16 @@ MODEL = "model"
 SELECTIVE = "selective"
 FUNCTION = "function"
 
+AGREEMENT = (
+    FindingKind.RANKS_DISAGREE,
+    FindingKind.REPLICAS_DIFFER,
+    FindingKind.COLLECTIVES_DIFFER,
+    FindingKind.REPLAY_ORDER_DIFFERS,
+    FindingKind.NO_COLLECTIVES,
+    FindingKind.COLLECTIVE_REPLAYED,
+)
+"""Kinds of findings that are about several ranks, and judged in a case of their own."""
+
 _Rule = tuple[FindingKind, "Callable[[RegionRecord], str]"]
 
 
@@ -80,7 +90,7 @@ def _keeps_regions(reference: TrackEvidence, candidate: TrackEvidence) -> bool:
 
 
 def _shape(region: RegionRecord) -> tuple[object, ...]:
-    return region.name, region.class_name, tuple(sorted(region.operators.items()))
+    return region.rank, region.name, region.class_name, tuple(sorted(region.operators.items()))
 
 
 def _kept_by_reference(reference: TrackEvidence, candidate: TrackEvidence) -> Iterator[Finding]:
@@ -197,9 +207,10 @@ _RULES: tuple[_Rule, ...] = (
 
 def _nested(regions: Sequence[RegionRecord]) -> Iterator[Finding]:
     """Yield regions that are checkpointed inside themselves; honest nesting is no finding."""
-    by_index = {region.index: region for region in regions}
+    # An index counts the regions of its rank.
+    by_index = {(region.rank, region.index): region for region in regions}
     for region in regions:
-        parent = by_index.get(region.parent) if region.parent is not None else None
+        parent = by_index.get((region.rank, region.parent)) if region.parent is not None else None
         # A part of a module may be a region of its own inside that module: then it runs fewer operators.
         around = (a for a in _ancestors(region, by_index) if a.name == region.name)
         twin = next((a for a in around if _work(a) == _work(region)), None)
@@ -217,12 +228,14 @@ def _work(region: RegionRecord) -> dict[str, int]:
     return {name: calls for name, calls in region.operators.items() if name != _ALLOCATION}
 
 
-def _ancestors(region: RegionRecord, by_index: Mapping[int, RegionRecord]) -> Iterator[RegionRecord]:
+def _ancestors(
+    region: RegionRecord, by_index: Mapping[tuple[int, int], RegionRecord]
+) -> Iterator[RegionRecord]:
     seen = {region.index}
     current: RegionRecord | None = region
     while current is not None and current.parent is not None and current.parent not in seen:
         seen.add(current.parent)
-        current = by_index.get(current.parent)
+        current = by_index.get((region.rank, current.parent))
         if current is not None:
             yield current
 
@@ -237,10 +250,11 @@ def _policy(regions: Sequence[RegionRecord], track: str, facts: Sequence[Fact]) 
     alike: dict[tuple[object, ...], list[RegionRecord]] = {}
     for region in selective:
         if region.policy_identity is not None and region.decisions is not None:
-            # Only regions that ran the same operators can be expected to decide alike.
+            # Only regions that ran the same operators can be expected to decide alike, and only on one
+            # rank: data-parallel ranks see different data.
             kind = region.name if region.class_name == FUNCTION else region.class_name
             operators = tuple(sorted(region.operators.items()))
-            alike.setdefault((kind, region.policy_identity, operators), []).append(region)
+            alike.setdefault((region.rank, kind, region.policy_identity, operators), []).append(region)
     for group in alike.values():
         other = next((region for region in group if region.decisions != group[0].decisions), None)
         if other is not None:
@@ -259,7 +273,7 @@ def _no_policy_at_all(regions: Sequence[RegionRecord], track: str, survey: Surve
 
 
 def _from_facts(facts: Sequence[Fact]) -> Iterator[Finding]:
-    known = {str(kind): kind for kind in FindingKind}
+    known = {str(kind): kind for kind in FindingKind if kind not in AGREEMENT}
     for fact in facts:
         if fact.kind in known:
             yield make_finding(known[fact.kind], fact.where, fact.detail)

@@ -8,7 +8,10 @@ from acgate.errors import ExitCode
 from acgate.judge.clues import clues
 from acgate.judge.figures import count, listed, size
 from acgate.judge.lines import MOST_SHOWN, finding_lines, mismatch_lines, more, nonfinite_lines, ruling_lines
-from acgate.judge.run_wording import began_otherwise, raised_text, with_traceback
+from acgate.judge.rank_wording import raised_alone, rank_lines
+from acgate.judge.ranks import alone, disagreed
+from acgate.judge.run_wording import began_otherwise, not_reached, raised_text, with_traceback
+from acgate.plan.matrix import REFERENCE
 from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
@@ -145,6 +148,11 @@ def wiring(context: TrackContext) -> Message:
     """Word the findings and an exception of the track."""
     raised = context.candidate.raised
     lines = finding_lines(context.wiring)
+    if disagreed(context.candidate):
+        return not_reached(context.candidate), "\n".join(lines)
+    if raised and (lonely := alone(context.candidate)):
+        headline, text = raised_alone(context.candidate.name, lonely, raised)
+        return headline, "\n".join((text, *lines))
     if raised:
         who = f"{context.candidate.name} raises where the reference does not"
         if raised.exits:
@@ -196,6 +204,7 @@ def resources(reference: TrackEvidence, candidate: TrackEvidence) -> Message:
         return "memory was not measured", ""
     lines = [
         f"  peak {size(right.peak_bytes)}, {size(left.peak_bytes)} without AC",
+        *rank_lines(candidate.ranks, right.step),
         f"  held between forward and backward {size(right.held_bytes)}, {size(left.held_bytes)} without AC",
         f"  backward {right.backward_flops:,} floating-point operations, {left.backward_flops:,} without AC",
     ]
@@ -223,6 +232,16 @@ def verdict(cells: Sequence[CellVerdict], outcome: Outcome, exit_code: ExitCode)
         case Outcome.WARN:
             return f"passed with notes: {compared} in {cells_text}"
         case Outcome.FAIL:
-            return f"activation checkpointing changes training: {listed(red)}"
+            return _what_fails(red)
         case _:
             return f"could not be checked completely: {listed(red)}"
+
+
+def _what_fails(red: Sequence[str]) -> str:
+    """Say what changes training: AC, or without any AC the ranks themselves."""
+    of_ranks = [name for name in red if name.startswith(f"{REFERENCE} in ")]
+    of_ac = [name for name in red if name not in of_ranks]
+    if of_ac:
+        return f"activation checkpointing changes training: {listed(of_ac + of_ranks)}"
+    cells = [name.removeprefix(f"{REFERENCE} in ") for name in of_ranks]
+    return f"without AC, ranks disagree or train otherwise than one device: {listed(cells)}"

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Literal
 
 from acgate.plan.job import Details, Plant, TensorKey, TrackJob
-from acgate.plan.matrix import AUDIT, REFERENCE, Surveyed
+from acgate.plan.matrix import AUDIT, REFERENCE, VIRTUAL, Surveyed, num_replicas, runs_two_forwards
 from acgate.spec.models import Frozen, GateSpec
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ DETAILS = "details"
 REPEAT = "repeat"
 CONFIRM = "confirm"
 PLANTED = "planted"
+ORDER = "order"
 
 
 class Need(Frozen):
@@ -25,7 +26,8 @@ class Need(Frozen):
 
     Attributes:
         kind: `details`: numbers for tensors whose hashes differ; `repeats`: the noise floor;
-            `confirm`: further runs of a track outside the floor; `planted`: proof that this cell sees.
+            `confirm`: further runs of a track outside the floor; `planted`: proof that this cell sees;
+            `orders`: the ranks played again, their gradients added up in other orders.
         run: Name of the run that this is about (`block`, `selective.no-early-stop`, `block.planted-scale`).
         keys: Tensors whose numbers are needed; none for a plain repeat.
         plant: The fault to plant, for `planted`; for `details` of such a run, the same again.
@@ -35,7 +37,7 @@ class Need(Frozen):
         why: A sentence for people.
     """
 
-    kind: Literal["details", "repeats", "confirm", "planted"]
+    kind: Literal["details", "repeats", "confirm", "planted", "orders"]
     run: str
     keys: tuple[TensorKey, ...] = ()
     plant: Plant | None = None
@@ -69,13 +71,35 @@ def runs_like(names: Collection[str], run: str, suffix: str) -> tuple[str, ...]:
 def track_of(run: str, tracks: Collection[str]) -> str:
     """Return the track that a run's name starts with.
 
+    The ranks that one device plays belong to the reference.
+
     Raises:
         ValueError: No track of the specification is meant.
     """
+    if run == VIRTUAL or run.startswith(f"{VIRTUAL}."):
+        return REFERENCE
     fitting = [track for track in tracks if run == track or run.startswith(f"{track}.")]
     if not fitting:
         raise ValueError(f"the run {run!r} belongs to no track; known are {', '.join(tracks)}")
     return max(fitting, key=len)
+
+
+def rank_orders(replicas: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """Return orders in which sums over replicas come out differently from that by rank, and from each other.
+
+    The first two may change places without effect, so that there is none for one or two replicas.
+    """
+    by_rank = tuple(range(replicas))
+    candidates = [
+        by_rank[::-1],
+        (*by_rank[::2], *by_rank[1::2]),
+        *(by_rank[start:] + by_rank[:start] for start in range(1, replicas)),
+    ]
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for order in candidates:
+        found.setdefault((*sorted(order[:2]), *order[2:]), order)
+    found.pop(by_rank, None)
+    return tuple(found.values())[:count]
 
 
 def jobs_for(  # noqa: PLR0917 - the gate hands over what it has, in the order of its making
@@ -105,7 +129,11 @@ def jobs_for(  # noqa: PLR0917 - the gate hands over what it has, in the order o
     for need in sorted(needs, key=lambda need: not need.is_spill):
         for name in itertools.islice(_names(need, taken), need.count):
             taken.add(name)
-            jobs.append(_job(need, name, spec, cell=cell, survey=survey, reference=need.reference or spilled))
+            if need.kind == "orders":
+                job = _order(need, name, spec, cell=cell, survey=survey)
+            else:
+                job = _job(need, name, spec, cell=cell, survey=survey, reference=need.reference or spilled)
+            jobs.append(job)
         if need.is_spill:
             spilled = jobs[-1].name
     return tuple(jobs)
@@ -123,7 +151,27 @@ def _names(need: Need, taken: Collection[str]) -> Iterator[str]:
             candidates = (f"{need.run}.{REPEAT}-{n}" for n in itertools.count(1))
         case "confirm":
             candidates = (f"{need.run}.{CONFIRM}-{n}" for n in itertools.count(1))
+        case "orders":
+            # A name stands for one order: what was tried in vain is not tried again under another name.
+            candidates = (f"{need.run}.{ORDER}-{n}" for n in range(1, need.count + 1))
     return (name for name in candidates if name not in taken)
+
+
+def _order(need: Need, name: str, spec: GateSpec, *, cell: Cell, survey: Surveyed) -> TrackJob:
+    """Return a run in which one device plays the ranks and adds their gradients up in another order."""
+    number = int(name.rpartition("-")[2])
+    return TrackJob(
+        spec=spec,
+        cell=cell,
+        name=name,
+        track=REFERENCE,
+        steps=spec.steps,
+        micro_steps=survey.micro_steps,
+        details=Details(everything=True, whole=True, reference=need.reference),
+        virtual=True,
+        rank_order=rank_orders(num_replicas(spec, cell), need.count)[number - 1],
+        layers=spec.reference_layers,
+    )
 
 
 def _job(
@@ -144,7 +192,7 @@ def _job(
         track=track,
         steps=min(last + 1, spec.steps),
         micro_steps=survey.micro_steps,
-        two_forwards=whole,
+        two_forwards=whole and runs_two_forwards(cell),
         early_stop=not audit,
         plant=need.plant,
         details=_details(need, reference),

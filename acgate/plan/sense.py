@@ -1,0 +1,44 @@
+"""Which combinations of topology, precision and ranks make sense."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from acgate.plan.cell import Cell
+    from acgate.spec.models import GateSpec
+
+MIXED = "bfloat16.mixed"
+_FSDP = frozenset({"fsdp", "fsdp1", "fsdp+tp"})
+_NEEDS_SEVERAL = frozenset({"tp", "pp", "fsdp+tp"})
+"""Topologies that cut the model itself; data parallelism on one rank is a way to check one GPU."""
+
+
+def senseless(cell: Cell) -> str:
+    """Return why a cell makes no sense and is left out; empty where it does."""
+    if cell.precision == MIXED and cell.topology not in _FSDP:
+        return f"{MIXED} is the mixed precision of FSDP itself; for {cell.topology} use bfloat16 (autocast)"
+    return ""
+
+
+def check_world_size(spec: GateSpec, cell: Cell) -> None:
+    """See that the ranks of a cell can be shared out.
+
+    `fsdp+tp` with as many ranks as one tensor-parallel group has one replica; that is allowed.
+
+    Raises:
+        UsageError: They cannot.
+    """
+    ranks, group = cell.world_size, spec.parallel.tensor_parallel_size
+    if cell.topology in _NEEDS_SEVERAL and ranks < 2:
+        raise UsageError(
+            f"--world-size {ranks}: {cell.topology} cuts the model over ranks, so it needs at least 2;"
+            " raise --world-size, or take single, ddp, fsdp or fsdp1, which run on one"
+        )
+    if cell.topology == "fsdp+tp" and ranks % group:
+        raise UsageError(
+            f"--world-size {ranks}: fsdp+tp needs a multiple of the {group} ranks of a tensor-parallel group;"
+            f" use --world-size {max(group, ranks - ranks % group)}, or change parallel.tensor_parallel_size"
+        )
