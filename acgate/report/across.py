@@ -6,34 +6,48 @@ from typing import TYPE_CHECKING
 
 from acgate.plan.matrix import REFERENCE
 from acgate.report.escape import one_line, visible
-from acgate.vocabulary import Outcome
+from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
-    from acgate.judge.verdict import CellVerdict, TrackVerdict, Verdict
+    from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
 
-def across_of(cell: CellVerdict) -> TrackVerdict | None:
-    """Return the verdict on `none` itself; None in a cell that is one device already."""
+def reference_of(cell: CellVerdict) -> TrackVerdict | None:
+    """Return the verdict on `none` itself; None in a cell that is one device."""
     return next((track for track in cell.tracks if track.track == REFERENCE), None)
 
 
-def not_checked(verdict: Verdict) -> list[str]:
-    """Return a line for each reason for which a comparison with one device was not made.
+def across_cases(cell: CellVerdict) -> tuple[Case, ...]:
+    """Return the cases in which `none` is compared with one device."""
+    reference = reference_of(cell)
+    return tuple(case for case in reference.cases if case.check is not Check.AGREEMENT) if reference else ()
 
-    What could not be checked is as visible as what passed: these lines are shown even with -q.
+
+def agreement_cases(cell: CellVerdict) -> tuple[Case, ...]:
+    """Return the cases in which the ranks of `none` are compared with each other."""
+    reference = reference_of(cell)
+    return tuple(case for case in reference.cases if case.check is Check.AGREEMENT) if reference else ()
+
+
+def not_checked(verdict: Verdict) -> list[str]:
+    """Return a text for each reason for which a comparison with one device was not made.
+
+    What could not be checked is as visible as what passed: these are shown even with -q.
     """
     places: dict[str, list[str]] = {}
     for cell in verdict.cells:
-        across = across_of(cell)
-        if across is None:
-            continue
-        skipped = [case for case in across.cases if case.outcome is Outcome.SKIPPED]
-        whole = len(skipped) == len(across.cases)
+        cases = across_cases(cell)
+        skipped = [case for case in cases if case.outcome is Outcome.SKIPPED]
         for case in skipped:
-            place = cell.cell if whole else f"{cell.cell} / {visible(case.name)}"
-            named = places.setdefault(one_line(case.headline), [])
+            place = cell.cell if len(skipped) == len(cases) else f"{cell.cell} / {visible(case.name)}"
+            named = places.setdefault(case.text or case.headline, [])
             if place not in named:
                 named.append(place)
-    return [
-        f"NOT CHECKED  {', '.join(named)}, against one device: {reason}" for reason, named in places.items()
-    ]
+    return [_text(named, reason) for reason, named in places.items()]
+
+
+def _text(places: list[str], reason: str) -> str:
+    """Return a reason in a line, and what to try below it."""
+    first, *rest = [one_line(line) for line in reason.splitlines() if line.strip()] or [""]
+    head = f"NOT CHECKED  {', '.join(places)}, against one device: {first}"
+    return "\n".join([head, *(f"  {line}" for line in rest)])

@@ -6,8 +6,9 @@ import enum
 from typing import TYPE_CHECKING
 
 from acgate.judge.allowances import UNUSED
+from acgate.judge.outcomes import worst
 from acgate.plan.matrix import REFERENCE
-from acgate.report.across import across_of, not_checked
+from acgate.report.across import across_cases, agreement_cases, not_checked
 from acgate.report.escape import one_line, visible
 from acgate.report.ranks import ranks_table
 from acgate.report.table import table
@@ -24,7 +25,7 @@ from acgate.report.wording import (
 from acgate.vocabulary import Check, Outcome, Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
@@ -70,7 +71,7 @@ def _table(verdict: Verdict) -> str:
     rows = [row for cell in verdict.cells for row in _rows(cell)]
     title = f"{visible(verdict.target)} ({one_line(verdict.source)}), {counted(len(verdict.cells), 'cell')}"
     legend = "time, memory: of one step and held for its backward, relative to none; -: not measured"
-    if any(across_of(cell) for cell in verdict.cells):
+    if any(across_cases(cell) for cell in verdict.cells):
         legend += f"\n{_ACROSS}: none of a topology against one device that plays its ranks"
     return f"{title}\n{table(_HEADER, rows, _NUMERIC)}\n{legend}"
 
@@ -100,13 +101,13 @@ def _rows(cell: CellVerdict) -> Iterator[tuple[str, ...]]:
     seconds, held = step_seconds(cell.reference_seconds), cell.reference_held_bytes
     peak = size(cell.reference_peak_bytes)
     counts = f"{cell.compared:,} of {cell.expected:,}"
-    yield cell.cell, REFERENCE, "", duration(seconds), "", size(held), "", peak, counts
-    across = across_of(cell)
-    if across is not None:
+    agreed, across = agreement_cases(cell), across_cases(cell)
+    yield cell.cell, REFERENCE, _outcome(agreed), duration(seconds), "", size(held), "", peak, counts
+    if across:
         # It is `none` once more: what it costs stands in the line above.
-        yield "", _ACROSS, across.outcome.value, "", "", "", "", "", f"{_compared(across):,}"
+        yield "", _ACROSS, _outcome(across), "", "", "", "", "", f"{_compared(across):,}"
     for track in cell.tracks:
-        if track is across:
+        if track.track == REFERENCE:
             continue
         own = step_seconds(track.seconds)
         yield (
@@ -118,12 +119,16 @@ def _rows(cell: CellVerdict) -> Iterator[tuple[str, ...]]:
             size(track.held_bytes),
             ratio(track.held_bytes, held),
             size(track.peak_bytes),
-            f"{_compared(track):,}",
+            f"{_compared(track.cases):,}",
         )
 
 
-def _compared(track: TrackVerdict) -> int:
-    return sum(case.compared for case in track.cases)
+def _compared(cases: Sequence[Case]) -> int:
+    return sum(case.compared for case in cases)
+
+
+def _outcome(cases: Sequence[Case]) -> str:
+    return worst(case.outcome for case in cases).value if cases else ""
 
 
 def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
@@ -135,7 +140,8 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
     for track in cell.tracks:
         shown, rest = (track.cases, ()) if verbosity is Verbosity.VERBOSE else _telling(track)
         if track.track == REFERENCE and verbosity is not Verbosity.VERBOSE:
-            shown = tuple(case for case in shown if case.outcome is not Outcome.SKIPPED)  # named at the end
+            at_the_end = [case for case in across_cases(cell) if case.outcome is Outcome.SKIPPED]
+            shown = tuple(case for case in shown if case not in at_the_end)
         texts = (_case_text(cell, track, case, verbosity) for case in shown)
         yield from (text for text in texts if text)
         if rest:

@@ -37,19 +37,36 @@ def test_the_comparison_with_one_device_has_a_line_of_its_own(
     assert "WARN  single-float32 / none / gradient[layers.3]: a warn headline" in lines
 
 
+def test_ranks_against_each_other_are_judged_in_the_line_of_none(
+    verdict: Callable[..., Verdict], case: Callable[..., Case]
+) -> None:
+    """That they agree never hides that one device was not asked."""
+    agreement = case(Outcome.PASS, check=Check.AGREEMENT, place=None, compared=2)
+    skipped = case(Outcome.SKIPPED, headline="not possible", text="not possible", compared=0)
+    made = with_reference(verdict(case(Outcome.PASS)), Outcome.PASS, skipped, agreement)
+    lines = summary(made).splitlines()
+    assert lines[2].split()[:3] == ["single-float32", "none", "pass"]
+    assert lines[3].split() == ["none,", "across", "skipped", "0"]
+    assert "NOT CHECKED  single-float32, against one device: not possible" in lines
+    alone = summary(with_reference(verdict(case(Outcome.PASS)), Outcome.PASS, agreement))
+    assert "none, across" not in alone
+
+
 @pytest.mark.parametrize("verbosity", list(Verbosity))
 def test_what_was_not_compared_with_one_device_is_said_at_the_end(
     verdict: Callable[..., Verdict], case: Callable[..., Case], verbosity: Verbosity
 ) -> None:
-    """Also with -q, in the words of the verdict: a pass without this comparison is another pass."""
-    skipped = case(Outcome.SKIPPED, headline="one device does not hold the model", compared=0)
+    """Also with -q, with what to try: a pass without this comparison is another pass."""
+    why = "one device does not hold the model"
+    skipped = case(Outcome.SKIPPED, headline=why, text=f"{why}\ntry: --reference-layers K", compared=0)
     made = with_reference(verdict(case(Outcome.PASS)), Outcome.SKIPPED, skipped)
     lines = [line for line in summary(made, verbosity).splitlines() if line]
-    assert lines[-2] == (
-        "NOT CHECKED  single-float32, against one device: one device does not hold the model"
-    )
+    assert lines[-3:-1] == [
+        f"NOT CHECKED  single-float32, against one device: {why}",
+        "  try: --reference-layers K",
+    ]
     assert lines[-1].startswith("PASS")
-    assert sum("does not hold" in line for line in lines) == 1 + (verbosity is Verbosity.VERBOSE)
+    assert ("SKIPPED" in summary(made, verbosity)) is (verbosity is Verbosity.VERBOSE)
 
 
 def test_one_reason_for_several_places_is_one_line(
@@ -57,13 +74,10 @@ def test_one_reason_for_several_places_is_one_line(
 ) -> None:
     """Cases are named where only some were skipped, cells where all were."""
     why = "the target shares the work itself"
-    skipped = [case(Outcome.SKIPPED, headline=why, place=place) for place in ("a", "b")]
+    skipped = [case(Outcome.SKIPPED, headline=why, text=why, place=place) for place in ("a", "b")]
     made = with_reference(verdict(case(Outcome.PASS)), Outcome.PASS, case(Outcome.PASS), *skipped)
-    text = summary(made)
-    assert (
-        f"NOT CHECKED  single-float32 / gradient[a], single-float32 / gradient[b], against one device: {why}"
-        in (text)
-    )
+    places = "single-float32 / gradient[a], single-float32 / gradient[b]"
+    assert f"NOT CHECKED  {places}, against one device: {why}" in summary(made)
 
 
 def test_a_failure_across_topologies_is_shown_in_full_in_every_report(
