@@ -15,6 +15,7 @@ from acgate.errors import TargetError
 from acgate.spec.explain import did_you_mean
 from acgate.targets.fresh import digest_of
 from acgate.targets.hugging_face_inputs import Task, input_stream
+from acgate.targets.hugging_face_plan import tensor_parallel_plan
 from acgate.targets.labels import safe_label
 from acgate.targets.protocol import Target
 
@@ -72,6 +73,7 @@ def load_directory(directory: Path, source: str, seed: int) -> Target:
         model_factory=partial(_build, model_class, config, directory),
         batch_source=partial(input_stream, config, task, seed),
         switch_ac=switch_ac if getattr(model_class, "supports_gradient_checkpointing", False) else None,
+        tensor_parallel_plan=tensor_parallel_plan,
     )
 
 

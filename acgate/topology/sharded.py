@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from acgate.topology.holding import clip_whole, gradient_of, shard_of
 from acgate.topology.seam_fsdp2 import WholeGradients
+from acgate.topology.seam_placement import summed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,7 +45,10 @@ class Sharded:
 
         In both cases only the part of this rank in its tensor-parallel group.
         """
-        return gradient_of(parameter) if reduced else self._whole.of(name, parameter)
+        if reduced:
+            return gradient_of(parameter)
+        gradient = self._whole.of(name, parameter)
+        return summed(gradient) if isinstance(gradient, DTensor) else gradient
 
     def shard(self, name: str, tensor: Tensor, *, reduced: bool) -> Shard:
         """Read the placements; a plain tensor is one of its replica."""
