@@ -12,6 +12,7 @@ from acgate.judge.agreement import agreement_case
 from acgate.judge.allowances import unused_entries, unused_everywhere
 from acgate.judge.cases import Judged, comparing_cases, structure_case
 from acgate.judge.context import make_context
+from acgate.judge.costs import rank_costs, step_seconds
 from acgate.judge.extra_cases import engagement_case, extra_cases, planted_cases, resources_case, wiring_case
 from acgate.judge.inputs import CellInputs
 from acgate.judge.key_layers import key_layers
@@ -21,7 +22,7 @@ from acgate.judge.reference import trouble_with_reference
 from acgate.judge.structure import comparable
 from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 from acgate.plan.matrix import REFERENCE, compared_across
-from acgate.vocabulary import Check, Outcome, Schedule
+from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -194,7 +195,7 @@ def _cell_verdict(
         reference_seconds=step_seconds(reference),
         reference_peak_bytes=seen.peak_bytes if seen else None,
         reference_held_bytes=seen.held_bytes if seen else None,
-        reference_ranks=reference.ranks,
+        reference_ranks=rank_costs(reference),
         expected=expected,
         compared=compared,
         repeatable=noise.repeatable,
@@ -216,20 +217,5 @@ def _track_verdict(
         peak_bytes=seen.peak_bytes if seen else None,
         held_bytes=seen.held_bytes if seen else None,
         worker_seconds=run.worker_seconds if run else 0.0,
-        ranks=run.ranks if run else (),
+        ranks=rank_costs(run) if run else (),
     )
-
-
-def step_seconds(run: TrackEvidence) -> Seconds:
-    """Return the time of the fastest ordinary step by phase.
-
-    The rest is what warming up, being observed and other processes added; one step is one figure.
-    """
-    observed = run.observation.step if run.observation else None
-    ordinary = [step for step in run.steps if step.schedule is Schedule.ACCUMULATE]
-    calm = [step for step in ordinary if step.step != observed] or ordinary
-    return min((step.seconds for step in calm), key=_training, default=Seconds())
-
-
-def _training(seconds: Seconds) -> float:
-    return seconds.forward + seconds.backward + seconds.optimizer
