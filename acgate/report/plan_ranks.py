@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.plan.matrix import ACROSS
+from acgate.plan.matrix import ACROSS, compared_across
 from acgate.report.wording import counted
 from acgate.spec.models import Parallel
 
@@ -30,20 +30,20 @@ _CHOICES: dict[str, tuple[Topology, ...]] = {
 
 
 def cell_line(cell: Cell) -> str:
-    """Return a cell with its ranks where there are several."""
-    if cell.world_size == 1:
+    """Return a cell with its ranks, unless it is one device."""
+    if not compared_across(cell):
         return cell.identifier
-    return f"{cell.identifier}, {cell.world_size} ranks"
+    return f"{cell.identifier}, {counted(cell.world_size, 'rank')}"
 
 
 def ranks_text(plan: Plan, jobs: Mapping[Cell, Sequence[TrackJob]]) -> str:
-    """Return the section on ranks, empty where every cell is one rank.
+    """Return the section on ranks, empty where every cell is one device.
 
     Args:
         plan: What is run.
         jobs: The first jobs of each cell.
     """
-    several = [cell for cell in plan.cells if cell.world_size > 1]
+    several = [cell for cell in plan.cells if compared_across(cell)]
     if not several:
         return ""
     most = max(cell.world_size for cell in several)

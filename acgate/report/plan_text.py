@@ -114,8 +114,10 @@ def _regions(plan: Plan, survey: Survey, longest: int | None) -> str:
 
 
 def _counts(plan: Plan, survey: Survey, jobs: Mapping[Cell, Sequence[TrackJob]]) -> str:
-    spec, cells = plan.spec, len(plan.cells)
-    comparisons = num_comparisons(spec, survey)
+    spec = plan.spec
+    comparisons = [num_comparisons(spec, survey, cell) for cell in plan.cells]
+    least, most = min(comparisons), max(comparisons)
+    per_cell = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     steps = f"{counted(spec.steps, 'step')} of {counted(survey.micro_steps, 'micro-step')}"
     audits = counted(len(ac_tracks(spec)), "audit")
     across = any(job.virtual for of_cell in jobs.values() for job in of_cell)
@@ -125,7 +127,7 @@ def _counts(plan: Plan, survey: Survey, jobs: Mapping[Cell, Sequence[TrackJob]])
         [
             f"{runs}: {counted(len(spec.tracks), 'track')} of {steps} and {audits} without early stop,"
             f" per cell{ranks}; judging adds planted faults and what it needs",
-            f"{counted(cells * comparisons, 'comparison')} of tensors at least, {comparisons:,} per cell",
+            f"{counted(sum(comparisons), 'comparison')} of tensors at least, {per_cell} per cell",
         ]
     )
 
