@@ -26,7 +26,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A worker, the slowest of its ranks, entered a phase."""
+    """A worker, the first of its ranks, entered a phase."""
 
     cell: str
     name: str
