@@ -18,19 +18,21 @@ from acgate.observe.outside_state import OutsideState
 from acgate.observe.planting import OutputPlant, plant_at_output
 from acgate.run.agree import Agreeing, RanksDisagreeError
 from acgate.run.apply import apply_track
+from acgate.run.belongings import Belongings
 from acgate.run.beside import beside
 from acgate.run.determinism import seed_everything
 from acgate.run.exceptions import raised_by
 from acgate.run.fewer_layers import keep_layers
 from acgate.run.identity import identity_of, structure_of
 from acgate.run.measure import Meter
-from acgate.run.names import core_of
 from acgate.run.precision import convert_model
 from acgate.run.ranks import opened_topology, rank_record
 from acgate.run.step import Position, Stepper
+from acgate.run.virtual import VirtualStepper
 from acgate.targets.blocks import find_blocks
 from acgate.targets.fresh import own_modules
 from acgate.targets.load import load_target
+from acgate.topology.unwrap import core_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +64,7 @@ class Trail:
     raised: Raised | None = None
     two_forwards_raised: Raised | None = None
     topology: Topology | None = None
+    stepper: Stepper | None = None
 
     def planted(self) -> bool:
         """Say whether the fault of the job was really put in."""
@@ -153,30 +156,42 @@ class Attempt:
             trail.state_before = module_state.snapshot(core)
             seed_everything(topology.seed(spec.seed + 2))
             trail.identity = identity_of(job, target, core, batches)
-            stepper = Stepper(
-                model=model,
-                core=core,
-                topology=topology,
-                target=target,
-                optimizer=optimizer,
-                batches=batches,
-                cell=cell,
-                device=spec.device,
-                micro_steps=job.micro_steps,
-                observer=trail.observer,
-                hooks=hooks,
-                calls=calls,
-                meter=trail.meter,
-                position=position,
-                outside=OutsideState(core, own_modules(), beside(core, optimizer)),
-                blocks=() if job.track == "none" else blocks,
-                agree=Agreeing(self.world, job, topology, target, trail.observer, self.key).agree
-                if job.ranks > 1
-                else None,
-            )
+            parts: dict[str, Any] = {
+                "model": model,
+                "core": core,
+                "topology": topology,
+                "target": target,
+                "optimizer": optimizer,
+                "batches": batches,
+                "cell": cell,
+                "device": spec.device,
+                "micro_steps": job.micro_steps,
+                "observer": trail.observer,
+                "hooks": hooks,
+                "calls": calls,
+                "meter": trail.meter,
+                "position": position,
+                "outside": OutsideState(core, own_modules(), beside(core, optimizer)),
+                "blocks": () if job.track == "none" else blocks,
+            }
+            trail.stepper = stepper = self._stepper(parts, target, trail.observer, topology)
             if job.offload:
                 stack.enter_context(torch.autograd.graph.save_on_cpu())
             self._steps(trail, stepper, position, lambda: _last_block(core, target))
+
+    def _stepper(
+        self, parts: dict[str, Any], target: Target, observer: Observer, topology: Topology
+    ) -> Stepper:
+        """Return what makes the steps of this kind of job."""
+        job = self.job
+        if job.virtual:
+            belongings = Belongings(parts["core"], lambda: target.generators, own_modules())
+            return VirtualStepper(
+                **parts, belongings=belongings, seed=job.spec.seed + 2, order=job.rank_order
+            )
+        if job.ranks > 1:
+            parts["agree"] = Agreeing(self.world, job, topology, target, observer, self.key).agree
+        return Stepper(**parts)
 
     def _observer(self, core: nn.Module, optimizer: torch.optim.Optimizer) -> Observer:
         job = self.job

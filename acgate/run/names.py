@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch.nn.parallel import DistributedDataParallel
-
 from acgate.evidence.names import canonical_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import torch
-    from torch import nn
-
-
-def core_of(model: nn.Module) -> nn.Module:
-    """Return the model inside of DDP, whose names are those that the target gave."""
-    while isinstance(model, DistributedDataParallel):
-        model = model.module
-    return model
 
 
 def by_canonical_name(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

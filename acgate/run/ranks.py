@@ -44,16 +44,21 @@ def opened_topology(job: TrackJob, world: World, target: Target, key: str) -> It
     # Imported here: one device needs none of it.
     from acgate.topology.factory import make_topology  # noqa: PLC0415
     from acgate.topology.process_group import process_group  # noqa: PLC0415
+    from acgate.topology.virtual_ranks import virtual_ranks  # noqa: PLC0415
 
     # Under a supervisor its deadlines come long before, and know more about what hangs.
     timeout = timedelta(seconds=world.patience)
     with process_group(
         world.store, rank=world.rank, world_size=job.ranks, device=spec.device, timeout=timeout, name=key
     ):
-        if job.virtual:
-            yield SingleDevice()
-        else:
+        if not job.virtual:
             yield make_topology(cell, world.rank, spec.device, spec.parallel, target)
+            return
+        inner = None
+        if cell.precision == "bfloat16.mixed":  # FSDP's own: played by FSDP over this one rank
+            alone = cell.model_copy(update={"world_size": 1})
+            inner = make_topology(alone, 0, spec.device, spec.parallel, target)
+        yield virtual_ranks(cell, spec.parallel, inner)
 
 
 def rank_record(

@@ -12,6 +12,7 @@ from acgate.observe.content_hash import self_test, tampered
 from acgate.run.attempt import Attempt, Trail
 from acgate.run.determinism import controlled, is_missing_form
 from acgate.run.ranks import Ended
+from acgate.run.virtual import VirtualStepper
 from acgate.run.world import ALONE
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def run_track(
         if ended_again.finite:
             trail, missing, fill = again, missing_again, False
     rank = trail.rank(world, job.spec.device)
-    return TrackEvidence(
+    evidence = TrackEvidence(
         nonce=nonce,
         name=job.name,
         track=job.track,
@@ -81,6 +82,7 @@ def run_track(
         shared_by="target" if trail.topology and trail.topology.shared_by == "target" else "acgate",
         worker_seconds=time.perf_counter() - started,
     )
+    return trail.stepper.merged(evidence) if isinstance(trail.stepper, VirtualStepper) else evidence
 
 
 class _Tries:
