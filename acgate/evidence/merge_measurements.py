@@ -67,10 +67,10 @@ def add(shards: Sequence[Statistics]) -> Statistics:
 def _record(steps: Mapping[int, StepRecord], key: TensorKey) -> TensorRecord | None:
     """Return this rank's record of the tensor, which says what part it is; None where there is none.
 
-    State counts for each rank by itself, whatever its record says.
+    State has no such record: it counts for each rank by itself.
     """
     step = steps.get(key.step)
-    if step is None or key.quantity is Quantity.STATE:
+    if step is None:
         return None
     if key.quantity is Quantity.BUFFER:
         return step.buffers.get(key.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.evidence.merge_tensors import ABSENT, Moment, merge_tensor
-from acgate.evidence.merge_values import combined, union
+from acgate.evidence.merge_values import agreed, combined, union
 from acgate.evidence.step_records import StateRecord
 from acgate.vocabulary import Quantity
 
@@ -54,6 +54,6 @@ def _entries(records: Sequence[StateRecord | None]) -> tuple[str, ...]:
     """
     logs = [record.items for record in records if record is not None]
     if len({len(log) for log in logs}) == 1:
-        return tuple(combined(entries) for entries in zip(*logs, strict=True))
+        return tuple(agreed(entries) for entries in zip(*logs, strict=True))
     entries = (f"{rank}:{item}" for rank, log in enumerate(logs) for item in log)
     return tuple(entries)[:LOG_ITEMS]

@@ -42,6 +42,7 @@ def test_the_statistics_of_shards_add_up_to_those_of_the_whole(shards):
     assert found == pytest.approx(whole, rel=1e-9, abs=1e-3)
 
 
+PLACES = {"input_gradient": "input_gradients", "update": "weights", "buffer": "buffers"}
 GRADIENT = TensorKey(step=0, micro=0, quantity=Quantity.GRADIENT, name="w")
 
 
@@ -52,9 +53,11 @@ def measured(made):
     def do(held: list[int | None], found: list[Statistics], key: TensorKey = GRADIENT) -> Statistics | None:
         parts = []
         for rank, (part, one) in enumerate(zip(held, found, strict=True)):
-            record = {} if part is None else {"w": made.tensor("w", part)}
-            micro = made.micro(rank=rank, gradients=record, input_gradients=record)
-            step = made.step(rank=rank, micro=(micro,), weights=record, buffers=record)
+            place = PLACES.get(key.quantity, "gradients")
+            record = {} if part is None else {place: {"w": made.tensor("w", part)}}
+            of_step = place in {"weights", "buffers"}
+            micro = made.micro(rank=rank, **{"gradients": {}} | ({} if of_step else record))
+            step = made.step(rank=rank, micro=(micro,), **(record if of_step else {}))
             parts.append({"steps": (step,), "measurements": (Measurement(key=key, statistics=one),)})
         merged = merge(made.parts(parts)).measurements
         assert len(merged) <= 1
@@ -69,7 +72,8 @@ NEAR, FAR = statistics([(1.0, 1.5)]), statistics([(1.0, 3.0)])
 @pytest.mark.parametrize("quantity", ["gradient", "input_gradient", "update", "buffer"])
 def test_of_replicas_the_worst_counts_once(measured, quantity):
     """A rank that is off is not hidden by those that are not, nor counted as often as it is held."""
-    key = GRADIENT.model_copy(update={"quantity": Quantity(quantity)})
+    micro = -1 if quantity in {"update", "buffer"} else 0
+    key = GRADIENT.model_copy(update={"quantity": Quantity(quantity), "micro": micro})
     assert measured([0, 0, 0], [NEAR, FAR, NEAR], key) == FAR
     assert measured([0, 0, 1], [NEAR, FAR, NEAR], key) == add([FAR, NEAR])
 

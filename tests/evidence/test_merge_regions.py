@@ -210,7 +210,7 @@ def test_code_that_communicates_in_replays_is_named_once_per_place(observed):
     own = call("replay", region="layers.0", where="model.py:12")
     calls = {
         "collectives": (
-            call(region="layers.0", where="model.py:12"),
+            call(region="layers.0", where="model.py:11"),
             own,
             own,
             call("replay", region="layers.1"),

@@ -205,6 +205,28 @@ def test_logs_that_grew_on_every_rank_alike_are_only_reported(made, items, times
     assert all(one.reported for one in sides.differences)
 
 
+def reported(made, before: list[list[str]], after: list[list[str]]) -> list[bool]:
+    sides = compare_sides(logs(made, *before), logs(made, *after), frozenset(Schedule))
+    return [one.reported for one in sides.differences]
+
+
+def test_an_entry_that_moved_to_another_rank_is_no_growth(made):
+    """What one rank logs more does not make up for what another lacks."""
+    assert reported(made, [["a"], ["b", "c"]], [["a", "b", "c"], ["c"]]) == [False]
+
+
+def test_a_log_that_ranks_share_may_grow_by_what_each_sees(made):
+    """Entries that all ranks have in common stay what they are beside those that differ."""
+    assert reported(made, [["x"], ["x"]], [["x", "a"], ["x", "b"]]) == [True]
+
+
+def test_long_logs_of_ranks_are_read_entry_by_entry(made):
+    """Four logs of a few hundred entries are no log too long to be judged."""
+    before = [[f"{rank}/{i}" for i in range(300)] for rank in range(4)]
+    after = [own[:-1] + (["x"] if rank == 3 else own[-1:]) for rank, own in enumerate(before)]
+    assert reported(made, before, after) == [False]
+
+
 @given(st.lists(entries, min_size=2, max_size=3), st.data())
 def test_a_log_with_another_entry_on_any_rank_is_judged(made, items, data):
     """The last rank's log counts as much as the first's."""

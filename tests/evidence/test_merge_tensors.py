@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from acgate.errors import EvidenceError
 from acgate.evidence.merge_tensors import FACTS, Moment, Replicas, merge_by_name, merge_tensor
+from acgate.evidence.merge_values import combined
 from acgate.evidence.records import RankRecord
 from acgate.evidence.step_records import TensorRecord
 from acgate.vocabulary import FindingKind, Quantity
@@ -75,6 +76,15 @@ def test_the_merged_hash_covers_every_rank_and_their_order(left, right):
     assert (found[0].hash == found[1].hash) == (left == right)
     assert found[0].ranks == tuple(left)
     assert len(found[0].hash) == 16
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [(("ab", ""), ("a", "b")), (("", "a"), ("a", "")), (("1:a",), ("a",)), (("a",), ("a", ""))],
+)
+def test_a_digest_tells_apart_what_only_looks_alike_side_by_side(left, right):
+    """No value of one rank runs into that of the next."""
+    assert combined(left) != combined(right)
 
 
 @given(st.permutations(("a", "b", "c")))
