@@ -40,9 +40,15 @@ def canonical(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPER_PARTS)
 
 
+def wrapped_module(module: Module) -> Module | None:
+    """Return what a module wraps, whose name it then has; None where it is no wrapper."""
+    parts = WRAPPER_PARTS | {_PLAIN_PART} if _is_plain_wrapper(module) else WRAPPER_PARTS
+    return next((child for name, child in module.named_children() if name in parts), None)
+
+
 def is_wrapper(module: Module) -> bool:
-    """Say whether a module only wraps another, which then has its name."""
-    return any(child in WRAPPER_PARTS for child, _ in module.named_children()) or _is_plain_wrapper(module)
+    """Say whether a module only wraps another."""
+    return wrapped_module(module) is not None
 
 
 def naming(model: Module) -> Callable[[str], str]:

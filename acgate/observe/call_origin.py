@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _TORCH = str(PurePath(torch.__file__).parent) + "/"
 _OWN = str(PurePath(acgate.__file__).parent) + "/"
 _OBSERVE = _OWN + "observe/"
+_TARGETS = _OWN + "_data/"  # targets that come with acgate are targets
 _STANDARD = str(PurePath(contextlib.__file__).parent) + "/"
 
 # What only hands a call on: who is behind it has called.
@@ -52,7 +53,7 @@ def target_line() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith((_TORCH, _OWN)):
+        if name.startswith((_TORCH, _OWN)) and not name.startswith(_TARGETS):
             if not name.startswith((*_THIN, _OBSERVE)):
                 return ""
         elif not _is_standard(name):
@@ -63,4 +64,4 @@ def target_line() -> str:
 
 def _is_standard(name: str) -> bool:
     """Say whether a file is Python's own, or no file but generated code."""
-    return name.startswith("<") or (name.startswith(_STANDARD) and "site-packages" not in name)
+    return name.startswith("<") or (name.startswith(_STANDARD) and "-packages/" not in name)

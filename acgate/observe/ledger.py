@@ -32,11 +32,13 @@ class Ledger:
     """Follows storages from when they are first seen until they die.
 
     Each storage has a serial number that is never used again. Storages are watched by weak
-    references, so that following them keeps none alive.
+    references, so that following them keeps none alive. One that is empty when it is first seen may
+    grow and shrink, as FSDP lets it: it is measured again at each look and before each new peak.
     """
 
     def __init__(self) -> None:
-        self._living: dict[int, tuple[int, int, StorageReference]] = {}
+        self._living: dict[int, tuple[int, StorageReference]] = {}
+        self._elastic: dict[int, StorageReference] = {}
         self._bytes: dict[int, int] = {}
         self._alive: set[int] = set()
         self._total = 0
@@ -48,7 +50,12 @@ class Ledger:
         storage = tensor.untyped_storage()
         key = storage._cdata
         known = self._living.get(key)
-        return known[0] if known is not None else self._enter(key, storage)
+        if known is None:
+            return self._enter(key, storage)
+        serial = known[0]
+        if serial in self._elastic:
+            self._resize(serial, storage.nbytes())
+        return serial
 
     def is_new(self, tensor: torch.Tensor) -> bool:
         """Say whether the storage under `tensor` was never seen."""
@@ -62,17 +69,33 @@ class Ledger:
         serial = self._next
         self._next += 1
         size = storage.nbytes()
-        self._living[key] = (serial, size, weakref.ref(storage, self._burial(key, serial)))
-        self._bytes[serial] = size
+        reference = weakref.ref(storage, self._burial(key, serial))
+        self._living[key] = (serial, reference)
+        self._bytes[serial] = 0
         self._alive.add(serial)
-        self._total += size
-        self.peak = max(self.peak, self._total)
+        if size == 0:
+            self._elastic[serial] = reference
+        self._resize(serial, size)
         return serial
+
+    def _resize(self, serial: int, size: int) -> None:
+        self._total += size - self._bytes[serial]
+        self._bytes[serial] = size
+        if self._total <= self.peak:
+            return
+        for other, reference in list(self._elastic.items()):
+            storage = reference()
+            if storage is not None and other != serial:
+                now = storage.nbytes()
+                self._total += now - self._bytes[other]
+                self._bytes[other] = now
+        self.peak = max(self.peak, self._total)
 
     def _burial(self, key: int, serial: int) -> Callable[[StorageReference], None]:
         def bury(_: StorageReference) -> None:
             self._total -= self._bytes[serial]
             self._alive.discard(serial)
+            self._elastic.pop(serial, None)
             known = self._living.get(key)
             if known is not None and known[0] == serial:
                 del self._living[key]

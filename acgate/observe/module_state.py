@@ -26,6 +26,15 @@ _SWITCHES = frozenset({"gradient_checkpointing", "_gradient_checkpointing_func",
 # What every nn.Module carries (hook tables, registries), except whether it trains.
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"} | {"_is_hf_initialized", "_is_full_backward_hook"}
 
+# What FSDP, DDP and tensor parallelism note on the modules that they share out.
+_SHARING = (
+    "__composable_api_state_key",
+    "_is_fsdp_managed_module",
+    "_fsdp_use_orig_params",
+    "_distribute_module_applied",
+    "_ddp_params_and_buffers_to_ignore",
+)
+
 
 def snapshot(model: nn.Module, since: Mapping[str, StateRecord] | None = None) -> dict[str, StateRecord]:
     """Return a record of every attribute of every module, by canonical module name and attribute.
@@ -91,7 +100,9 @@ def _attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
         if is_wrapper(module):
             continue
         for name, value in vars(module).items():
-            if name in _INTERNAL or name in _SWITCHES or isinstance(value, nn.Module):
+            if name in _INTERNAL or name in _SWITCHES or name.startswith(_SHARING):
+                continue
+            if isinstance(value, nn.Module):
                 continue
             yield from contents(name_of(f"{prefix}.{name}".lstrip(".")), value, seen)
 

@@ -16,6 +16,7 @@ from acgate.observe.module_state import tensors_inside
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
 from acgate.observe.seam import RegionMonitor
+from acgate.observe.seam_gathered import gathered_memory
 from acgate.observe.step_trace import StepTrace, TraceMode
 from acgate.observe.whereabouts import Whereabouts
 
@@ -193,6 +194,8 @@ class Observer:
             if parameter.grad is not None:
                 yield parameter.grad
         yield from self._model.buffers()
+        if self._shared:
+            yield from gathered_memory(self._model)
         # A wrapper around optimizers has no state of its own: look into whatever it holds.
         yield from tensors_inside(getattr(self._optimizer, "state", self._optimizer))
 

@@ -22,7 +22,7 @@ from acgate.observe.calls import CallCounter
 from acgate.observe.planting import Planting
 from acgate.observe.region import Region
 from acgate.observe.seam_frame import noting_inputs, observed_frame
-from acgate.observe.seam_names import region_target
+from acgate.observe.seam_names import class_name, region_target
 from acgate.observe.seam_policy import PolicySeam
 from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task, tracing
 from acgate.vocabulary import Implementation
@@ -230,7 +230,7 @@ class RegionMonitor:
         if any(is_replay for _, is_replay in self._active) or id(module) in self._home_made:
             return
         self._home_made = frozenset(id(inner) for inner in module.modules() if inner is not module)
-        region = Region(name, type(module).__name__, Implementation.HOME_MADE, counted=True)
+        region = Region(name, class_name(module), Implementation.HOME_MADE, counted=True)
         region.index = len(self._regions)
         region.early_stop = False
         region.replays, region.completed = 1, True

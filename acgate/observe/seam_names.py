@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from acgate.errors import AcgateError
+from acgate.evidence.names import wrapped_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,13 +29,21 @@ def region_target(function: Callable[..., Any], names: Mapping[int, str]) -> tup
             inner = inner.args[0] if takes_module else inner.func
         elif not isinstance(inner, nn.Module) and isinstance(getattr(inner, "__self__", None), nn.Module):
             inner = inner.__self__
-        elif isinstance(inner, torch._dynamo.OptimizedModule):
-            inner = inner._orig_mod
+        elif isinstance(inner, nn.Module) and (wrapped := wrapped_module(inner)) is not None:
+            inner = wrapped
         else:
             break
     if isinstance(inner, nn.Module):
-        return names.get(id(inner), type(inner).__qualname__), type(inner).__name__
+        return names.get(id(inner), type(inner).__qualname__), class_name(inner)
     return getattr(inner, "__qualname__", type(inner).__qualname__), "function"
+
+
+def class_name(module: nn.Module) -> str:
+    """Return the name of a module's own class; `fully_shard` gives a module a subclass of it."""
+    kind: type[Any] = type(module)
+    while kind.__module__.startswith("torch.distributed.") and len(kind.__bases__) > 1:
+        kind = kind.__bases__[-1]
+    return kind.__name__
 
 
 def bound_arguments(function: Callable[..., Any]) -> tuple[Any, ...]:
