@@ -232,16 +232,15 @@ def verdict(cells: Sequence[CellVerdict], outcome: Outcome, exit_code: ExitCode)
         case Outcome.WARN:
             return f"passed with notes: {compared} in {cells_text}"
         case Outcome.FAIL:
-            return _what_fails(red)
+            return _what_fails(cells, red)
         case _:
             return f"could not be checked completely: {listed(red)}"
 
 
-def _what_fails(red: Sequence[str]) -> str:
+def _what_fails(cells: Sequence[CellVerdict], red: Sequence[str]) -> str:
     """Say what changes training: AC, or without any AC the ranks themselves."""
-    of_ranks = [name for name in red if name.startswith(f"{REFERENCE} in ")]
-    of_ac = [name for name in red if name not in of_ranks]
-    if of_ac:
-        return f"activation checkpointing changes training: {listed(of_ac + of_ranks)}"
-    cells = [name.removeprefix(f"{REFERENCE} in ") for name in of_ranks]
-    return f"without AC, ranks disagree or train otherwise than one device: {listed(cells)}"
+    failing = {t.track for cell in cells for t in cell.tracks if t.outcome is Outcome.FAIL}
+    if failing != {REFERENCE}:
+        return f"activation checkpointing changes training: {listed(list(red))}"
+    of_ranks = [cell.cell for cell in cells if cell.outcome is Outcome.FAIL]
+    return f"without AC, ranks disagree or train otherwise than one device: {listed(of_ranks)}"

@@ -16,12 +16,13 @@ from acgate.evidence.records import (
     Measurement,
     ParameterRecord,
     Raised,
+    RankRecord,
     Statistics,
     Structure,
     Survey,
     TrackEvidence,
 )
-from acgate.evidence.region_records import Observation, RegionRecord
+from acgate.evidence.region_records import Collective, Observation, RegionRecord
 from acgate.evidence.step_records import MicroRecord, StateRecord, StepRecord, TensorRecord
 from acgate.judge.compare import tensors_of
 from acgate.judge.decide import decide, judge_cell
@@ -46,8 +47,17 @@ TODAY = dt.date(2030, 1, 1)
 FILES = Path(__file__).parents[2] / "tolerances"
 
 
+CALL = Collective(phase="backward", operator="c10d.allreduce_", shapes=("float32[8]",), group="0,1")
+
+
 def nothing(*_: object) -> float:
     return 0.0
+
+
+def moment(run: TrackEvidence, key: TensorKey) -> MicroRecord | None:
+    """Return the micro-step of a tensor, None for what exists once per step."""
+    step = next(step for step in run.steps if step.step == key.step)
+    return next((micro for micro in step.micro if micro.micro == key.micro), None)
 
 
 @dataclass
@@ -55,12 +65,21 @@ class World:
     """What every run does; tests change the callables.
 
     `error(job, key)` is by how much a tensor is off, relative to the reference; the rest likewise.
+    In a topology every rank is a replica, unless `replica` says otherwise, and gradients are reduced after
+    the last micro-step; `local_error` is by how much what a rank (or a replica) has is off.
     """
 
     spec: GateSpec = field(
         default_factory=lambda: GateSpec(tracks=("none", "block", "selective"), dtypes=("float32",), steps=2)
     )
     as_shipped: bool = False
+    topology: str = "single"
+    replica: Callable[[int], int] = lambda rank: rank
+    stage: Callable[[int], int] = lambda rank: 0
+    local_error: Callable[[TrackJob, TensorKey, int], float] = nothing
+    size: Callable[[TensorKey], float] = lambda key: 1.0
+    statistics: Callable[[TrackJob, TensorKey, Statistics], Statistics] = lambda job, key, found: found
+    observed: Callable[[TrackJob, Observation], Observation] = lambda job, seen: seen
     error: Callable[[TrackJob, TensorKey], float] = nothing
     absent: Callable[[TrackJob, TensorKey], bool] = lambda job, key: False
     none_gradient: Callable[[TrackJob, TensorKey], bool] = lambda job, key: False
@@ -92,7 +111,12 @@ class World:
 
     @property
     def cell(self) -> Cell:
-        return Cell(topology="single", precision=self.spec.dtypes[0], as_shipped=self.as_shipped)
+        return Cell(
+            topology=self.topology,  # type: ignore[arg-type]
+            precision=self.spec.dtypes[0],
+            as_shipped=self.as_shipped,
+            world_size=1 if self.topology == "single" else self.spec.world_size,
+        )
 
     @property
     def survey(self) -> Survey:
@@ -156,10 +180,33 @@ class World:
         content = f"{key.quantity} {key.name} {1 + self.off(job, key)!r}"
         if key.quantity is not Quantity.BUFFER:
             content += f" {key.step} {key.micro}"
-        digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+        ranks = self.hashes(job, key, content)
+        if ranks:
+            content = " ".join(ranks)
         return TensorRecord(
-            hash=digest, shape=(1,), dtype="float32", norm=1.0, nonfinite=self.nonfinite(job, key)
+            hash=digest(content),
+            shape=(1,),
+            dtype="float32",
+            norm=1.0,
+            nonfinite=self.nonfinite(job, key),
+            ranks=ranks if len(ranks) > 1 else (),
         )
+
+    def hashes(self, job: TrackJob, key: TensorKey, content: str) -> tuple[str, ...]:
+        """Return the hash on each rank, or of each replica that one device plays."""
+        ranks = range(self.cell.world_size if self.topology != "single" else 0)
+        own = key.quantity is Quantity.LOSS or not self.reduced(key.micro)
+        if job.virtual:
+            ranks = range(len({self.replica(rank) for rank in ranks}) if own else 0)
+        share = {rank: rank if job.virtual else self.replica(rank) for rank in ranks}
+        return tuple(
+            digest(f"{content} {share[rank] if own else ''} {self.local_error(job, key, rank)}")
+            for rank in ranks
+        )
+
+    def reduced(self, micro: int) -> bool:
+        """Say whether gradients are reduced after a micro-step."""
+        return self.topology == "single" or micro in {-1, self.spec.micro_steps - 1}
 
     def tensors(self, job: TrackJob, step: int, micro: int, quantity: Quantity, names: tuple[str, ...]):
         found: dict[str, TensorRecord | None] = {}
@@ -184,6 +231,7 @@ class World:
                     gradients=self.tensors(job, step, micro, Quantity.GRADIENT, TRAINABLE),
                     input_gradients=self.tensors(job, step, micro, Quantity.INPUT_GRADIENT, self.inputs),
                     rng={"torch.cpu": self.rng(job, step)},
+                    reduced=schedule is not Schedule.ACCUMULATE or self.reduced(micro),
                 )
                 for micro in micros
             ),
@@ -222,7 +270,7 @@ class World:
             for index, name in enumerate(BLOCKS)
         ]
         ac = job.track != "none" and self.engaged
-        return Observation(
+        seen = Observation(
             step=job.observe_step,
             peak_bytes=1000,
             held_bytes=500,
@@ -230,7 +278,9 @@ class World:
             backward_flops=30,
             random_drawn=self.random,
             regions=tuple(self.region(job, region) for region in regions) if ac else (),
+            collectives=(CALL, CALL) if job.ranks > 1 else (),
         )
+        return self.observed(job, seen)
 
     def evidence(self, job: TrackJob) -> TrackEvidence:
         raised = self.raised(job)
@@ -279,29 +329,56 @@ class World:
             ),
             steps=tuple(steps),
             observation=None if raised else self.observation(job),
-            measurements=self.measurements(job, steps),
             facts=self.facts(job),
             raised=raised,
             two_forwards_raised=failed,
             deterministic=self.deterministic,  # type: ignore[arg-type]
+            virtual=job.virtual,
+            layers=job.layers,
+            ranks=tuple(
+                RankRecord(
+                    rank=rank,
+                    stage=self.stage(rank),
+                    replica=self.replica(rank),
+                    step_seconds=(0.1, 0.2),
+                    peak_bytes=1000 + rank,
+                )
+                for rank in range(job.ranks if self.topology != "single" and not job.virtual else 0)
+            ),
             planted=job.plant is not None,
         )
+        evidence = evidence.model_copy(update={"measurements": self.measurements(job, evidence)})
         return self.change(job, evidence)
 
-    def measurements(self, job: TrackJob, steps: list[StepRecord]) -> tuple[Measurement, ...]:
+    def measurements(self, job: TrackJob, run: TrackEvidence) -> tuple[Measurement, ...]:
         if job.details is None or job.details.spill:
             return ()
         assert job.details.reference is not None
         reference = self.jobs[job.details.reference]
         assert reference.details is not None
         assert reference.details.spill
-        spilled = set(reference.details.keys)
-        present = {key for step in steps for key, record in tensors_of(step) if record is not None}
+        present = [key for step in run.steps for key, record in tensors_of(step) if record is not None]
+        wanted, spilled = job.details.keys, reference.details.keys
+        if job.details.everything:
+            # One device leaves no gradients from before the reduction; those are compared by hash.
+            wanted = spilled = tuple(
+                key
+                for key in present
+                if (at := moment(run, key)) is None or at.reduced or key.quantity is Quantity.LOSS
+            )
         return tuple(
-            Measurement(key=key, statistics=scalar(1 + self.off(reference, key), 1 + self.off(job, key)))
-            for key in job.details.keys
-            if key in present and key in spilled
+            Measurement(key=key, statistics=self.statistics(job, key, self.measured(job, reference, key)))
+            for key in wanted
+            if key in set(present) and key in set(spilled)
         )
+
+    def measured(self, job: TrackJob, reference: TrackJob, key: TensorKey) -> Statistics:
+        size = self.size(key)
+        return scalar(size * (1 + self.off(reference, key)), size * (1 + self.off(job, key)))
+
+
+def digest(content: str) -> str:
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def scalar(reference: float, candidate: float) -> Statistics:

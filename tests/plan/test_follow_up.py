@@ -7,8 +7,16 @@ from dataclasses import dataclass
 import pytest
 
 from acgate.plan.cell import Cell
-from acgate.plan.follow_up import Need, audit_name, jobs_for, planted_name, runs_like, track_of
-from acgate.plan.job import Plant, TensorKey, TrackJob
+from acgate.plan.follow_up import (
+    Need,
+    audit_name,
+    jobs_for,
+    planted_name,
+    rank_orders,
+    runs_like,
+    track_of,
+)
+from acgate.plan.job import Details, Plant, TensorKey, TrackJob
 from acgate.spec.models import GateSpec
 from acgate.vocabulary import Quantity
 
@@ -148,3 +156,43 @@ def test_follow_ups_of_a_run_are_found_in_order() -> None:
         "none.details-x",
     }
     assert runs_like(names, "none", "details") == ("none.details", "none.details-2", "none.details-10")
+
+
+def test_what_one_device_plays_belongs_to_the_reference() -> None:
+    """Its name starts with no track."""
+    assert track_of("reference-single", SPEC.tracks) == "none"
+    assert track_of("reference-single.order-2", SPEC.tracks) == "none"
+    with pytest.raises(ValueError, match="belongs to no track"):
+        track_of("reference-singles", SPEC.tracks)
+
+
+@pytest.mark.parametrize("replicas", range(9))
+def test_orders_of_a_sum_differ_from_that_by_rank_and_from_each_other(replicas: int) -> None:
+    """Two replicas commute, so there is no other order; each order is a permutation."""
+    orders = rank_orders(replicas, 3)
+    sums = {(frozenset(order[:2]), *order[2:]) for order in [*orders, tuple(range(replicas))]}
+    assert len(sums) == len(orders) + 1
+    assert len(orders) == (0 if replicas < 3 else 2 if replicas == 3 else 3)
+    assert all(sorted(order) == list(range(replicas)) for order in orders)
+
+
+def test_orders_are_played_by_one_device_and_measured_against_the_first() -> None:
+    """A name stands for an order: what failed is not tried again under another name."""
+    spec = GateSpec(topologies=("ddp",), steps=3, world_size=4, reference_layers=2)
+    cell = Cell(topology="ddp", precision="float32", world_size=4)
+    need = Need(kind="orders", run="reference-single", reference="reference-single", count=3, why="w")
+    made = jobs_for((need,), spec, cell, Surveyed(), ("reference-single",), ("reference-single.order-2",))
+    assert [job.name for job in made] == ["reference-single.order-1", "reference-single.order-3"]
+    orders = rank_orders(4, 3)
+    assert [job.rank_order for job in made] == [orders[0], orders[2]]
+    for job in made:
+        assert (job.virtual, job.ranks, job.track, job.steps, job.layers) == (True, 1, "none", 3, 2)
+        assert job.details == Details(everything=True, whole=True, reference="reference-single")
+
+
+def test_a_pipeline_is_repeated_without_two_forwards() -> None:
+    """Its own order has several forwards before one backward."""
+    cell = Cell(topology="pp", precision="float32", world_size=2)
+    need = Need(kind="repeats", run="none", why="w")
+    (job,) = jobs_for((need,), SPEC, cell, Surveyed(), ("none",), ())
+    assert not job.two_forwards

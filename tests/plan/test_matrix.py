@@ -4,8 +4,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from acgate.errors import UsageError
-from acgate.plan.matrix import first_jobs, make_plan, num_comparisons, num_first_jobs
+from acgate.errors import NothingToDoError, UsageError
+from acgate.plan.job import Details, TrackJob
+from acgate.plan.matrix import (
+    ACROSS,
+    VIRTUAL,
+    first_jobs,
+    make_plan,
+    num_comparisons,
+    num_first_jobs,
+    num_replicas,
+)
 from acgate.spec.models import GateSpec
 
 
@@ -75,3 +84,97 @@ def test_with_one_step_that_step_is_observed() -> None:
 def test_comparisons_are_counted_from_what_the_model_has() -> None:
     """Two AC tracks, three steps and an audit each: 2 x (3+1) x (2 x (1 loss + 3 gradients) + 4 weights)."""
     assert num_comparisons(GateSpec(steps=3), Model()) == 2 * 4 * (2 * 4 + 4)
+
+
+def jobs_of(topology: str, **settings: object) -> list[TrackJob]:
+    spec = GateSpec(topologies=(topology,), dtypes=("float32",), **settings)
+    return list(first_jobs(spec, make_plan(spec).cells[0], Model()))
+
+
+def test_a_topology_is_also_compared_with_one_device() -> None:
+    """Last of all one device plays the ranks and spills everything; then `none` is measured against it."""
+    *others, virtual, across = jobs_of("ddp", steps=3, reference_layers=2)
+    assert [job.name for job in others if job.details or job.virtual or job.layers] == []
+    assert (virtual.name, virtual.virtual, virtual.ranks, virtual.track) == (VIRTUAL, True, 1, "none")
+    assert (across.name, across.virtual, across.ranks, across.track) == (ACROSS, False, 2, "none")
+    assert virtual.details == Details(everything=True, whole=True, spill=True)
+    assert across.details == Details(everything=True, whole=True, reference=VIRTUAL)
+    for job in (virtual, across):
+        assert (job.steps, job.two_forwards, job.layers, job.observe_step) == (3, False, 2, 0)
+    assert {job.ranks for job in others} == {2}
+
+
+@pytest.mark.parametrize("topology", ["ddp", "fsdp", "fsdp1"])
+def test_data_parallelism_on_one_rank_is_a_topology(topology: str) -> None:
+    """One GPU is checked so; there is a comparison with one device, and no rank beside."""
+    jobs = jobs_of(topology, world_size=1)
+    assert [job.name for job in jobs[-2:]] == [VIRTUAL, ACROSS]
+    assert {job.ranks for job in jobs} == {1}
+
+
+def test_one_device_has_one_rank_whatever_the_others_have() -> None:
+    """`world_size` is about the other topologies."""
+    spec = GateSpec(topologies=("single", "fsdp"), dtypes=("float32",), world_size=4)
+    assert [cell.identifier for cell in make_plan(spec).cells] == ["single-float32", "fsdp-w4-float32"]
+    assert [cell.world_size for cell in make_plan(spec).cells] == [1, 4]
+
+
+def test_a_pipeline_has_an_order_of_its_own() -> None:
+    """Two forwards before one backward are no schedule beside it."""
+    assert not any(job.two_forwards for job in jobs_of("pp"))
+    assert any(job.two_forwards for job in jobs_of("tp"))
+
+
+def test_mixed_precision_of_fsdp_is_left_out_elsewhere_with_its_reason() -> None:
+    """And where nothing else was asked for, that is said instead of a plan without cells."""
+    spec = GateSpec(topologies=("ddp", "fsdp", "fsdp+tp"), dtypes=("bfloat16.mixed",))
+    plan = make_plan(spec)
+    assert [cell.topology for cell in plan.cells] == ["fsdp", "fsdp+tp"]
+    assert "for ddp use bfloat16 (autocast)" in plan.dropped["ddp-bfloat16.mixed"]
+    with pytest.raises(
+        NothingToDoError, match=r"ddp-bfloat16\.mixed: bfloat16\.mixed is the mixed precision"
+    ):
+        make_plan(spec.model_copy(update={"select": ("ddp-*",)}))
+
+
+@pytest.mark.parametrize(
+    ("topology", "ranks", "refused"),
+    [
+        ("tp", 1, "needs at least 2"),
+        ("pp", 1, "needs at least 2"),
+        ("fsdp+tp", 1, "needs at least 2"),
+        ("fsdp+tp", 3, "use --world-size 2,"),
+        ("fsdp+tp", 7, "use --world-size 6,"),
+        ("fsdp+tp", 2, ""),
+        ("fsdp+tp", 4, ""),
+        ("tp", 2, ""),
+        ("ddp", 1, ""),
+    ],
+)
+def test_ranks_that_cannot_be_shared_out_are_refused(topology: str, ranks: int, refused: str) -> None:
+    """Before anything runs, with what to ask for instead; one replica of `fsdp+tp` is allowed."""
+    spec = GateSpec(topologies=("single", topology), dtypes=("float32",), world_size=ranks)
+    if refused:
+        with pytest.raises(UsageError, match=f"--world-size {ranks}.*{refused}"):
+            make_plan(spec)
+        chosen = make_plan(spec.model_copy(update={"select": ("single-*",)}))
+        assert [cell.topology for cell in chosen.cells] == ["single"]
+    else:
+        assert len(make_plan(spec).cells) == 2
+
+
+@pytest.mark.parametrize(("topology", "replicas"), [("ddp", 4), ("fsdp+tp", 2), ("tp", 1), ("pp", 1)])
+def test_replicas_are_shares_of_the_data(topology: str, replicas: int) -> None:
+    """Only their gradients are added up, and only their number says how much the order may matter."""
+    spec = GateSpec(topologies=(topology,), dtypes=("float32",), world_size=4)
+    assert num_replicas(spec, make_plan(spec).cells[0]) == replicas
+
+
+def test_comparisons_with_one_device_are_counted() -> None:
+    """Three steps of two losses, three reduced gradients and four weights; not where layers are left out."""
+    spec = GateSpec(topologies=("ddp",), steps=3)
+    cell = make_plan(spec).cells[0]
+    assert num_comparisons(spec, Model(), cell) - num_comparisons(spec, Model()) == 3 * (2 + 3 + 4)
+    fewer = spec.model_copy(update={"reference_layers": 1})
+    assert num_comparisons(fewer, Model(), cell) == num_comparisons(fewer, Model())
+    assert num_first_jobs(spec, cell) == len(first_jobs(spec, cell, Model())) == num_first_jobs(spec) + 2
