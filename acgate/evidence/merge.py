@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from acgate.errors import EvidenceError
 from acgate.evidence.merge_collectives import communication_facts
-from acgate.evidence.merge_identity import compare_ranks, merge_identity, merge_structure
+from acgate.evidence.merge_identity import merge_identity, merge_structure
 from acgate.evidence.merge_measurements import merge_measurements
 from acgate.evidence.merge_regions import merge_observations
 from acgate.evidence.merge_state import merge_state
@@ -63,7 +63,6 @@ def merge(parts: Sequence[TrackEvidence]) -> TrackEvidence:
     replicas, disagreements = Replicas(ranks), Disagreements()
     structure = merge_structure([part.structure for part in parts], disagreements)
     identity = merge_identity([part.identity for part in parts], disagreements)
-    compare_ranks(parts, disagreements)
     deterministic, fill_memory = _settings(parts, disagreements)
     steps = merge_steps(parts, replicas)
     return parts[0].model_copy(

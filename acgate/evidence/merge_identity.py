@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.evidence.merge_values import agreed, agreed_by_name, same_data, stages, union
+from acgate.evidence.merge_values import agreed, agreed_by_name, union
 from acgate.evidence.records import Identity, Structure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from acgate.evidence.merge_values import Disagreements
-    from acgate.evidence.records import ParameterRecord, TrackEvidence
+    from acgate.evidence.records import ParameterRecord
 
 ALIKE = ("target", "configuration", "torch", "device", "global_state")
 """Fields of an identity that are the same on every rank, whatever it holds."""
@@ -66,28 +66,3 @@ def _records(
 
 def _trains(record: ParameterRecord) -> str:
     return "trainable" if record.trainable else "frozen"
-
-
-def compare_ranks(parts: Sequence[TrackEvidence], disagreements: Disagreements) -> None:
-    """Compare regions inside each stage, and decisions among ranks that also see the same data.
-
-    Ranks that raised may not have got so far.
-    """
-    ranks = [part.ranks[0] for part in parts]
-    for group in stages(ranks).values():
-        _compare("digest of regions", group, {r: ranks[r].regions for r in group}, parts, disagreements)
-    for group in same_data(ranks):
-        own = {r: ranks[r].decisions for r in group}
-        _compare("digest of the policy's decisions", group, own, parts, disagreements)
-
-
-def _compare(
-    what: str,
-    group: Sequence[int],
-    values: Mapping[int, str],
-    parts: Sequence[TrackEvidence],
-    disagreements: Disagreements,
-) -> None:
-    well = [rank for rank in group if not parts[rank].raised]
-    for rank in well[1:]:
-        disagreements.compare(what, well[0], values[well[0]], rank, values[rank])

@@ -127,8 +127,6 @@ class RankRecord(Frozen):
         observe_seconds: What acgate added to each step.
         peak_bytes: Peak of live tensor storage in the observed step.
         peak_bytes_device: Peak of the device's allocator, None on the CPU.
-        regions: Digest of the regions entered in the first step (names, flags, policies).
-        decisions: Digest of what selective policies decided in the first step.
         replicates: False where it is not known that ranks with the same part of a tensor must be equal.
     """
 
@@ -141,8 +139,6 @@ class RankRecord(Frozen):
     observe_seconds: tuple[float, ...] = ()
     peak_bytes: int | None = None
     peak_bytes_device: int | None = None
-    regions: str = ""
-    decisions: str = ""
     replicates: bool = True
 
 

@@ -53,13 +53,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def text_of(record: BaseModel) -> str:
+    """Return a model as JSON in which numbers that are not finite are kept as such."""
+    return json.dumps(record.model_dump(mode="python", by_alias=True), default=_plain, separators=(",", ":"))
+
+
 def write_record(path: Path, record: BaseModel) -> None:
     """Write one model as JSON, atomically, with a seal. Non-finite numbers are kept as such.
 
     The seal shows damage and edits by hand; it is no protection against somebody who renews it.
     """
-    text = json.dumps(record.model_dump(mode="python", by_alias=True), default=_plain, separators=(",", ":"))
-    body = text.removesuffix("}")
+    body = text_of(record).removesuffix("}")
     write_text(path, f'{body}{_SEAL}{_digest(body)}"}}\n')
 
 

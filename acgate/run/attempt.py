@@ -35,7 +35,7 @@ from acgate.targets.load import load_target
 from acgate.topology.unwrap import core_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from torch import nn
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from acgate.run.world import World
     from acgate.targets.protocol import Target
     from acgate.topology.interface import Topology
+
+
+LINGER = 3.0
+"""Seconds that a rank waits for the others to raise as well."""
 
 
 @dataclass(slots=True)
@@ -122,6 +126,19 @@ class Attempt:
             return raised
         return None
 
+    @contextlib.contextmanager
+    def _raising_together(self) -> Iterator[None]:
+        """Give the other ranks time to come to the same exception before this one takes its sockets away.
+
+        A rank that is cut off in a collective raises something else, and would look as if it were well.
+        """
+        try:
+            yield
+        except BaseException:
+            if self.job.ranks > 1:
+                self.world.linger(f"{self.key}/raised", range(self.job.ranks), LINGER)
+            raise
+
     def _run(self, trail: Trail, position: Position) -> None:
         job, spec, cell = self.job, self.job.spec, self.job.cell
         self.progress("import", None)
@@ -132,6 +149,7 @@ class Attempt:
         self.progress("build", None)
         with contextlib.ExitStack() as stack:
             topology = stack.enter_context(opened_topology(job, self.world, target, self.key))
+            stack.enter_context(self._raising_together())
             trail.topology = topology
             seed_everything(spec.seed)
             model = convert_model(target.build_model(), cell.precision, spec.device)

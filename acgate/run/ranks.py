@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from acgate.errors import UsageError
 from acgate.evidence.records import RankRecord, TrackEvidence
+from acgate.evidence.store import text_of
 from acgate.topology.single import SingleDevice
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def gathered(world: World, job: TrackJob, evidence: TrackEvidence) -> TrackEvide
     """Hand this rank's evidence to rank 0, which returns what all of them say; None on the others."""
     if job.ranks == 1:
         return evidence
-    text = evidence.model_dump_json(by_alias=True).encode()
+    text = text_of(evidence).encode()
     key = f"{job.cell.identifier}/{job.name}/part"
     told = world.gather(key, zlib.compress(text, 1), range(job.ranks))
     if told is None:
@@ -126,7 +127,7 @@ def gathered(world: World, job: TrackJob, evidence: TrackEvidence) -> TrackEvide
     from acgate.evidence.merge import merge  # noqa: PLC0415 - one device needs none of it
 
     parts = [
-        evidence if rank == world.rank else TrackEvidence.model_validate_json(zlib.decompress(part))
+        evidence if rank == world.rank else TrackEvidence.model_validate(json.loads(zlib.decompress(part)))
         for rank, part in told.items()
     ]
     return merge(parts)

@@ -275,7 +275,8 @@ class Stepper:
         held = {name: self.topology.own(t) for name, t in module_state.state_tensors(self.core).items()}
         self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
         self.meter.offer(step, PER_STEP, Quantity.STATE, held.items())
-        records = {name: _described(shard.local, shard.part) for name, shard in buffers.items()}
+        # Ranks of a tensor-parallel group may have different ones on purpose: each rank has its own.
+        records = {name: _described(shard.local, self.topology.rank) for name, shard in buffers.items()}
         return records, module_state.snapshot(self.core) | self.outside.changes(
             beside(self.core, self.optimizer)
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from acgate.errors import WorkerDiedError
@@ -20,10 +20,14 @@ class Store(Protocol):
         """Store a value."""
 
     def get(self, key: str) -> bytes:
-        """Return a value, waiting for it."""
+        """Return a value that is there."""
 
-    def wait(self, keys: list[str], timeout: timedelta) -> None:
-        """Wait until all keys are there; raises after the timeout."""
+    def check(self, keys: list[str]) -> bool:
+        """Say whether all keys are there."""
+
+
+_FIRST_PAUSE = 0.0005
+_LONGEST_PAUSE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,13 @@ class World:
             return None
         return self._collect(key, payload, ranks)
 
+    def linger(self, key: str, ranks: Sequence[int], seconds: float) -> None:
+        """Wait until every rank has come here too, for a few seconds at most."""
+        self._leave(key, b"")
+        for rank in ranks:
+            if rank != self.rank and self.store is not None:
+                await_key(self.store, f"{key}/{rank}", seconds)
+
     def _leave(self, key: str, payload: bytes) -> None:
         if self.store is not None:
             self.store.set(f"{key}/{self.rank}", payload)
@@ -78,13 +89,26 @@ class World:
         for rank in ranks:
             if rank == self.rank or self.store is None:
                 continue
-            name = f"{key}/{rank}"
-            try:
-                self.store.wait([name], timedelta(seconds=self.patience))
-            except Exception as error:
-                raise WorkerDiedError(f"rank {rank} did not come within {self.patience:g} s") from error
-            found[rank] = bytes(self.store.get(name))
+            told = await_key(self.store, f"{key}/{rank}", self.patience)
+            if told is None:
+                raise WorkerDiedError(f"rank {rank} did not come within {self.patience:g} s")
+            found[rank] = told
         return dict(sorted(found.items()))
+
+
+def await_key(store: Store, key: str, seconds: float) -> bytes | None:
+    """Wait for a value; None where it does not come in time.
+
+    Torch's own wait is deaf to signals until its timeout; this one is a loop of Python's.
+    """
+    end = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while not store.check([key]):
+        if time.monotonic() > end:
+            return None
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return bytes(store.get(key))
 
 
 ALONE = World()

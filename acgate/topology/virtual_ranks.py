@@ -119,7 +119,7 @@ class VirtualRanks:
 
     def playing(self, replica: int) -> VirtualRanks:
         """Return the same with another replica that plays."""
-        return replace(self, replica=replica)
+        return replace(self, replica=replica, rank=replica)
 
     def before_ac(self, model: nn.Module) -> nn.Module:
         """Return the model as it is: one device has all of it."""

@@ -152,31 +152,6 @@ def test_stages_have_the_names_of_all_and_disagree_in_kind_only(made):
     ]
 
 
-def test_regions_agree_in_a_stage_and_decisions_where_data_is_shared(made):
-    """Stages may have other regions, and other data may lead to other decisions; nothing else may."""
-    records = [
-        {"stage": 0, "replica": 0, "record": {"regions": "r", "decisions": "d"}},
-        {"stage": 0, "replica": 1, "record": {"regions": "r", "decisions": "e"}},
-        {"stage": 1, "replica": 0, "record": {"regions": "q", "decisions": "f"}},
-        {"stage": 1, "replica": 0, "record": {"regions": "r", "decisions": "d"}},
-    ]
-    found = merge(made.parts(records))
-    detail = (
-        "digest of regions is r here and q on rank 2;"
-        " digest of the policy's decisions is d here and f on rank 2"
-    )
-    assert facts_of(found, FindingKind.RANKS_DISAGREE) == [("rank 3", detail)]
-
-
-def test_a_rank_that_raised_need_not_have_entered_the_regions_of_others(made):
-    """How far a rank got is told by its exception, not as another policy."""
-    raised = Raised(type="E", message="m", phase="forward")
-    well, ended = {"record": {"regions": "r"}, "replica": 0}, {"raised": raised, "replica": 0}
-    assert not facts_of(merge(made.parts([well, ended, well])), FindingKind.RANKS_DISAGREE)
-    (fact,) = facts_of(merge(made.parts([well, {}, well])), FindingKind.RANKS_DISAGREE)
-    assert fact == ("rank 1", "digest of regions is empty here and r on rank 0")
-
-
 def test_the_cause_is_what_was_raised_first(made):
     """Ranks that raise because their partner is gone do not hide why it went."""
 
