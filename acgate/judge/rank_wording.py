@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from acgate.judge.run_wording import Message
     from acgate.judge.verdict import Finding
 
-DIGITS_SHOWN = 8
 PEAKS_SHOWN = 16
 
 
@@ -40,9 +39,6 @@ def agreement(run: TrackEvidence, findings: Sequence[Finding]) -> Message:
         parts.append(count(len(stages), "stage"))
     if len(replicas) < len(run.ranks):
         parts.append(count(len(replicas), "share of the data", "shares of the data"))
-    digests = list(dict.fromkeys(r.regions[:DIGITS_SHOWN] for r in run.ranks if r.regions))
-    if digests:
-        parts.append(f"regions and policies {listed(digests)}")
     return ", ".join(parts), ""
 
 
