@@ -17,24 +17,26 @@ from acgate.observe.gradients import GradientHooks
 from acgate.observe.observer import Observer
 from acgate.observe.outside_state import OutsideState
 from acgate.plan.job import TrackJob
-from acgate.run.apply import apply_track
+from acgate.run.apply import Whole, apply_track
 from acgate.run.belongings import Belongings
 from acgate.run.beside import beside
 from acgate.run.determinism import controlled, seed_everything
 from acgate.run.identity import identity_of, structure_of
 from acgate.run.measure import Meter
 from acgate.run.precision import convert_model
+from acgate.run.pipeline_step import PipelineStepper
+from acgate.run.stage_streams import StageStreams
 from acgate.run.step import Position, Stepper
 from acgate.run.virtual import VirtualStepper
-from acgate.targets.blocks import find_blocks
 from acgate.targets.fresh import own_modules
 from acgate.targets.load import load_target
 from acgate.topology.factory import make_topology
+from acgate.topology.stages import stages_of
 from acgate.topology.unwrap import core_of
 from acgate.topology.virtual_ranks import virtual_ranks
 
 
-def steps(rank: int, world_size: int, text: str, *, spill: str | None = None) -> str:
+def steps(rank: int, world_size: int, text: str, spill: str | None = None) -> str:
     """Run a track job on this rank; returns its evidence as JSON."""
     job = TrackJob.model_validate_json(text)
     with controlled(job.deterministic, fill_memory=job.fill_memory, threads=1):
@@ -51,6 +53,8 @@ def run(job: TrackJob, rank: int = 0, spill: str | None = None) -> TrackEvidence
             alone = cell.model_copy(update={"world_size": 1})
             inner = make_topology(alone, 0, spec.device, spec.parallel, target)
         topology: Any = virtual_ranks(cell, spec.parallel, inner)
+        if cell.topology == "pp":
+            stages = stages_of(target, target.build_model, cell.world_size)
     else:
         topology = make_topology(cell, rank, spec.device, spec.parallel, target)
     with contextlib.ExitStack() as stack:
@@ -59,9 +63,10 @@ def run(job: TrackJob, rank: int = 0, spill: str | None = None) -> TrackEvidence
         count = job.steps * job.micro_steps * topology.num_replicas
         batches = topology.share(target.batches(cell.bucket, count))
         seed_everything(spec.seed + 1)
+        whole = Whole.of(model, target)
         model = topology.before_ac(model)
-        blocks = find_blocks(model, target.blocks, required=False).names
-        model = topology.after_ac(apply_track(model, job.track, target, spec), blocks)
+        blocks = whole.within(model)
+        model = topology.after_ac(apply_track(model, job.track, target, spec, whole), blocks)
         core = core_of(model)
         optimizer = target.optimizer(core)
         hooks = stack.enter_context(GradientHooks(core))
@@ -92,6 +97,10 @@ def run(job: TrackJob, rank: int = 0, spill: str | None = None) -> TrackEvidence
             "blocks": () if job.track == "none" else blocks,
         }
         stepper = _stepper(job, common)
+        if job.virtual and cell.topology == "pp":
+            seeds = [spec.seed + 2 + stage for stage in range(cell.world_size)]
+            streams = StageStreams(core, stages, lambda: target.generators, seeds)
+            stepper.streams = stack.enter_context(streams)
         done = [stepper.run(step, observe=step == job.observe_step) for step in range(job.steps)]
         ranks = (
             () if job.virtual else (RankRecord(rank=rank, replica=topology.replica, stage=topology.stage),)
@@ -116,10 +125,13 @@ def run(job: TrackJob, rank: int = 0, spill: str | None = None) -> TrackEvidence
 
 
 def _stepper(job: TrackJob, common: dict[str, Any]) -> Stepper:
-    if not job.virtual:
-        return Stepper(**common)
     target = common["target"]
     belongings = Belongings(common["core"], lambda: target.generators, own_modules())
+    if job.cell.topology == "pp" and not job.virtual:
+        schedule = job.spec.parallel.pipeline_schedule
+        return PipelineStepper(**common, belongings=belongings, schedule=schedule)
+    if not job.virtual:
+        return Stepper(**common)
     return VirtualStepper(**common, belongings=belongings, seed=job.spec.seed + 2, order=job.rank_order)
 
 

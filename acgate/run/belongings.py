@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from acgate.evidence.names import WRAPPER_PARTS
 from acgate.observe import rng
 from acgate.observe.outside_state import MAX_BYTES
 
@@ -146,14 +147,15 @@ class _Walk:
             case types.FunctionType():
                 self._function(value)
             case _ if rng.is_generator(value):
-                self.found.append(_generator(value))
+                self.found.append(state_of(value))
             case _:
                 self._object(value)
 
     def _module(self, module: nn.Module) -> None:
-        own = {name: value for name, value in vars(module).items() if name not in _TABLES}
-        self.found.append(_attributes(module, own))
-        self._waiting.extend(own.values())
+        if WRAPPER_PARTS.isdisjoint(vars(module)["_modules"]):  # wrappers of torch keep the work of ranks
+            own = {name: value for name, value in vars(module).items() if name not in _TABLES}
+            self.found.append(_attributes(module, own))
+            self._waiting.extend(own.values())
         for table in _HOOK_TABLES:
             self._waiting.extend(vars(module)[table].values())
         # A module that hangs in a list beside the model: its parameters are nobody else's.
@@ -288,7 +290,12 @@ def _attributes(module: nn.Module, own: dict[str, Any]) -> Callable[[], object]:
     return undo
 
 
-def _generator(generator: object) -> Callable[[], object]:
+def state_of(generator: object) -> Callable[[], object]:
+    """Copy the state of a generator; what is returned puts it back.
+
+    Raises:
+        TypeError: It is no generator that acgate knows.
+    """
     match generator:
         case torch.Generator():
             return functools.partial(generator.set_state, generator.get_state())

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from acgate.evidence.records import TrackEvidence
     from acgate.evidence.step_records import MicroRecord, StepRecord
     from acgate.run.belongings import Belongings, Kept
+    from acgate.run.stage_streams import StageStreams
 
 
 @dataclass(slots=True)
@@ -39,6 +40,9 @@ class _Play:
 class VirtualStepper(Stepper):
     """Plays every replica through its micro-steps, adds up their gradients, and steps once.
 
+    With a single replica it is an ordinary step on one device; of a pipeline, each stage's layers draw from
+    their own stream.
+
     The replicas share parameters and optimizer. Everything else that a process would have for itself
     (random streams, buffers, state of modules, globals of the target) is swapped in and out in place.
 
@@ -46,11 +50,13 @@ class VirtualStepper(Stepper):
         belongings: Copies out, and puts back, what a replica has for itself.
         seed: Seeds the random streams, before the topology gives each replica its own.
         order: In which order gradients are added up; empty means by rank.
+        streams: Of the stages, where a pipeline is played.
     """
 
     belongings: Belongings
     seed: int
     order: tuple[int, ...] = ()
+    streams: StageStreams | None = None
     _plays: list[_Play] = field(init=False)
     _steps: list[list[StepRecord]] = field(init=False)
     _streams: list[dict[str, str]] = field(init=False)
@@ -69,14 +75,19 @@ class VirtualStepper(Stepper):
                 f"the optimizer of {self.target.source} runs inside backward, so one device cannot add up"
                 " the gradients of several ranks first: there is no comparison with one device"
             )
-        self._steps = [[] for _ in replicas]
-        self._kept, self._streams = [None for _ in replicas], []
+        self._steps, self._streams, self._kept = [[] for _ in replicas], [], [None for _ in replicas]
         self._inside, self._summing = 0, False
+        if self._alone:
+            return
         for replica in reversed(replicas):
             self.topology = self._ranks.playing(replica)
             seed_everything(self.topology.seed(self.seed))
             self._streams.insert(0, rng.digests(self.target.generators, self.core))
-            self._kept[replica] = self.belongings.capture() if len(replicas) > 1 else None
+            self._kept[replica] = self.belongings.capture()
+
+    @property
+    def _alone(self) -> bool:
+        return self._ranks.num_replicas == 1
 
     @property
     def _ranks(self) -> VirtualRanks:
@@ -85,6 +96,8 @@ class VirtualStepper(Stepper):
 
     def run(self, step: int, *, observe: bool) -> StepRecord:
         """Run one step of every replica; returns the record of the first one."""
+        if self._alone:
+            return Stepper.run(self, step, observe=observe)
         self._begin(step, Schedule.ACCUMULATE, observe=observe)
         self._plays = [_Play() for _ in self._steps]
         each = [range(micro, micro + 1) for micro in range(self.micro_steps)]
@@ -98,11 +111,13 @@ class VirtualStepper(Stepper):
         return self._steps[0][-1]
 
     def run_two_forwards(self, step: int) -> StepRecord:
-        """Refuse: where two forwards come before one backward, ranks are compared among themselves.
+        """Run them for a single replica; several are not played so.
 
         Raises:
-            IncompleteError: Always.
+            IncompleteError: There are several replicas.
         """
+        if self._alone:
+            return Stepper.run_two_forwards(self, step)
         raise IncompleteError(f"step {step}: one device does not play two forwards before one backward")
 
     def _reduce_over(self, step: int, group: Sequence[int]) -> None:
@@ -209,6 +224,11 @@ class VirtualStepper(Stepper):
         self._enter(0)
         return [(buffer, buffer.detach().clone()) for buffer in self.core.buffers()]
 
+    def _forward(self, batch: object, micro: int) -> torch.Tensor:
+        if self.streams is not None:
+            self.streams.switch(0)
+        return Stepper._forward(self, batch, micro)
+
     def _batch(self, index: int) -> object:
         ranks = self._ranks
         return Stepper._batch(self, index * ranks.num_replicas + ranks.replica)
@@ -221,7 +241,7 @@ class VirtualStepper(Stepper):
     def merged(self, evidence: TrackEvidence) -> TrackEvidence:
         """Return evidence that reads like that of the ranks which were played, after they were merged."""
         replicas = len(self._steps)
-        if replicas == 1:
+        if self._alone:
             return evidence
         played = merge([self._part(evidence, replica) for replica in range(replicas)])
         return played.model_copy(update={"ranks": (), "raised": evidence.raised})
