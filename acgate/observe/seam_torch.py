@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NO_GRAPH_TASK = -1
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 @contextlib.contextmanager
@@ -43,8 +44,11 @@ def in_backward() -> bool:
 
 
 def tracing() -> bool:
-    """Say whether AOTAutograd traces right now, when there are no values to look at."""
-    return TracingContext.try_get() is not None
+    """Say whether there are no values to look at: AOTAutograd traces, or tensors are fake.
+
+    DTensors run each operator once on fake tensors, to learn the shape of its result.
+    """
+    return TracingContext.try_get() is not None or torch._C._get_dispatch_mode(_FAKE) is not None
 
 
 def is_compiled(module: nn.Module) -> bool:
