@@ -11,22 +11,24 @@ from acgate.vocabulary import Check, Outcome
 if TYPE_CHECKING:
     from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
+_OWN = frozenset({Check.STRUCTURE, Check.AGREEMENT})
+
 
 def reference_of(cell: CellVerdict) -> TrackVerdict | None:
     """Return the verdict on `none` itself; None in a cell that is one device."""
     return next((track for track in cell.tracks if track.track == REFERENCE), None)
 
 
+def own_cases(cell: CellVerdict) -> tuple[Case, ...]:
+    """Return the cases that are about `none` itself: whether there is one, and whether its ranks agree."""
+    reference = reference_of(cell)
+    return tuple(case for case in reference.cases if case.check in _OWN) if reference else ()
+
+
 def across_cases(cell: CellVerdict) -> tuple[Case, ...]:
     """Return the cases in which `none` is compared with one device."""
     reference = reference_of(cell)
-    return tuple(case for case in reference.cases if case.check is not Check.AGREEMENT) if reference else ()
-
-
-def agreement_cases(cell: CellVerdict) -> tuple[Case, ...]:
-    """Return the cases in which the ranks of `none` are compared with each other."""
-    reference = reference_of(cell)
-    return tuple(case for case in reference.cases if case.check is Check.AGREEMENT) if reference else ()
+    return tuple(case for case in reference.cases if case.check not in _OWN) if reference else ()
 
 
 def not_checked(verdict: Verdict) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from acgate.judge.allowances import UNUSED
 from acgate.judge.outcomes import worst
 from acgate.plan.matrix import REFERENCE
-from acgate.report.across import across_cases, agreement_cases, not_checked
+from acgate.report.across import across_cases, not_checked, own_cases
 from acgate.report.escape import one_line, visible
 from acgate.report.ranks import ranks_table
 from acgate.report.table import table
@@ -101,21 +101,21 @@ def _rows(cell: CellVerdict) -> Iterator[tuple[str, ...]]:
     seconds, held = step_seconds(cell.reference_seconds), cell.reference_held_bytes
     peak = size(cell.reference_peak_bytes)
     counts = f"{cell.compared:,} of {cell.expected:,}"
-    agreed, across = agreement_cases(cell), across_cases(cell)
-    yield cell.cell, REFERENCE, _outcome(agreed), duration(seconds), "", size(held), "", peak, counts
+    own, across = own_cases(cell), across_cases(cell)
+    yield cell.cell, REFERENCE, _outcome(own), duration(seconds), "", size(held), "", peak, counts
     if across:
         # It is `none` once more: what it costs stands in the line above.
         yield "", _ACROSS, _outcome(across), "", "", "", "", "", f"{_compared(across):,}"
     for track in cell.tracks:
         if track.track == REFERENCE:
             continue
-        own = step_seconds(track.seconds)
+        spent = step_seconds(track.seconds)
         yield (
             "",
             track.track,
             track.outcome.value,
-            duration(own),
-            ratio(own, seconds),
+            duration(spent),
+            ratio(spent, seconds),
             size(track.held_bytes),
             ratio(track.held_bytes, held),
             size(track.peak_bytes),

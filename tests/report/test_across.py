@@ -52,6 +52,18 @@ def test_ranks_against_each_other_are_judged_in_the_line_of_none(
     assert "none, across" not in alone
 
 
+def test_a_reference_that_is_not_there_is_no_comparison_with_one_device(
+    verdict: Callable[..., Verdict], case: Callable[..., Case]
+) -> None:
+    """The error stands in the line of `none`."""
+    missing = case(Outcome.ERROR, check=Check.STRUCTURE, place=None, compared=0)
+    made = with_reference(verdict(case(Outcome.PASS), outcome=Outcome.ERROR), Outcome.ERROR, missing)
+    text = summary(made)
+    assert text.splitlines()[2].split()[:3] == ["single-float32", "none", "error"]
+    assert "none, across" not in text
+    assert "ERROR  single-float32 / none / structure" in text
+
+
 @pytest.mark.parametrize("verbosity", list(Verbosity))
 def test_what_was_not_compared_with_one_device_is_said_at_the_end(
     verdict: Callable[..., Verdict], case: Callable[..., Case], verbosity: Verbosity
