@@ -16,6 +16,7 @@ Two kinds of tensors have rules of their own:
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -149,18 +150,19 @@ def excused_by_choices(
 ) -> tuple[Ruling, ...]:
     """Take back failures of a model that compared numbers and may have chosen differently.
 
-    Choices are observed in one step. Where they differ there, nothing that exceeds a limit from that
-    step on was checked. Where they are equal there, what exceeds a limit by then did not come from them;
-    in later steps, whose weights differ by round-off, they may differ unseen.
+    Where its choices differ before or in the first step that exceeds a limit, nothing from there on was
+    checked. Where they are equal in that step, they are not the reason. In a step whose choices were
+    not observed, they may differ unseen, as its weights differ by round-off.
     """
-    left, right = virtual.observation, measured.observation
-    if left is None or right is None or not (left.choices or right.choices):
-        return rulings
+    left, right = choices_of(virtual), choices_of(measured)
     failing = [ruling for ruling in rulings if ruling.outcome is Outcome.FAIL]
-    first = min((ruling.key.step for ruling in failing), default=0)
-    if left.choices != right.choices and first >= right.step:
+    if not failing or not (left or right):
+        return rulings
+    first = min(ruling.key.step for ruling in failing)
+    before = [step for step in {*left, *right} if step <= first]
+    if any(left.get(step) != right.get(step) for step in before):
         ground = Ground.CHOSE_OTHERWISE
-    elif left.choices == right.choices and first > right.step:
+    elif first not in before:
         ground = Ground.MAY_HAVE_CHOSEN
     else:
         return rulings
@@ -170,3 +172,15 @@ def excused_by_choices(
         else ruling
         for ruling in rulings
     )
+
+
+def choices_of(run: TrackEvidence) -> dict[int, Counter[str]]:
+    """Return the digests of what each forward of a step chose, whichever replica ran it, by step.
+
+    They are written as `0:digest,digest 1:digest,digest`; what is not is of the first step.
+    """
+    found: dict[int, Counter[str]] = {}
+    for text in run.observation.choices.split() if run.observation else ():
+        step, _, digests = text.rpartition(":")
+        found.setdefault(int(step) if step.isdecimal() else 0, Counter()).update(digests.split(","))
+    return found

@@ -122,10 +122,9 @@ def first_jobs(spec: GateSpec, cell: Cell, survey: Surveyed) -> tuple[TrackJob, 
     """Return the jobs of a cell that are known before judging.
 
     Every track comes first, then the audits: one step of an AC track with torch's early stop off, as
-    each setting hides faults that the other shows. Replays are observed in the second step where
-    there is one, since some faults begin there. Last, in a topology, one device plays the ranks, and
-    `none` runs once more to be measured against it; there the first step is observed, before which
-    both have the same weights.
+    each setting hides faults that the other shows. Replays are observed in the second step where there
+    is one, since some faults begin there. Last, in a topology, one device plays the ranks, and `none`
+    runs once more to be measured against it.
     """
     observe = 1 if spec.steps > 1 else 0
     tracks = [
@@ -154,10 +153,10 @@ def first_jobs(spec: GateSpec, cell: Cell, survey: Surveyed) -> tuple[TrackJob, 
         for track in ac_tracks(spec)
     ]
     across = (VIRTUAL, ACROSS) if compared_across(cell) else ()
-    return (*tracks, *audits, *(_across(spec, cell, survey, name) for name in across))
+    return (*tracks, *audits, *(_across(spec, cell, survey, name, observe) for name in across))
 
 
-def _across(spec: GateSpec, cell: Cell, survey: Surveyed, name: str) -> TrackJob:
+def _across(spec: GateSpec, cell: Cell, survey: Surveyed, name: str, observe: int) -> TrackJob:
     virtual = name == VIRTUAL
     return TrackJob(
         spec=spec,
@@ -166,7 +165,7 @@ def _across(spec: GateSpec, cell: Cell, survey: Surveyed, name: str) -> TrackJob
         track=REFERENCE,
         steps=spec.steps,
         micro_steps=survey.micro_steps,
-        observe_step=0,
+        observe_step=observe,
         details=Details(everything=True, whole=True, spill=virtual, reference=None if virtual else VIRTUAL),
         virtual=virtual,
         layers=spec.reference_layers,

@@ -491,10 +491,16 @@ def chosen(**by_run: str) -> Callable[[TrackJob, object], object]:
 @pytest.mark.parametrize(
     ("choices", "step", "outcome"),
     [
-        (("a", "b"), 0, Outcome.SKIPPED),
-        (("a", "b"), 1, Outcome.SKIPPED),
-        (("a", "a"), 0, Outcome.FAIL),
-        (("a", "a"), 1, Outcome.SKIPPED),  # nobody saw what was chosen in that step
+        (("0:a,b", "0:a,c"), 0, Outcome.SKIPPED),
+        (("0:a,b", "0:a,c"), 1, Outcome.SKIPPED),
+        (("0:a,b", "0:b,a"), 0, Outcome.FAIL),  # replicas come in another order
+        (("0:a,a", "0:a"), 0, Outcome.SKIPPED),
+        (("0:a", "0:a"), 1, Outcome.SKIPPED),  # nobody saw what was chosen in that step
+        (("0:a 1:b", "0:a 1:c"), 0, Outcome.FAIL),  # what came later is no reason
+        (("0:a 1:b", "0:a 1:c"), 1, Outcome.SKIPPED),
+        (("0:a 1:b", "0:a 1:b"), 1, Outcome.FAIL),
+        (("0:a", ""), 0, Outcome.SKIPPED),
+        (("digest", "other"), 1, Outcome.SKIPPED),
         (("", ""), 1, Outcome.FAIL),
     ],
 )
@@ -515,7 +521,7 @@ def test_a_model_that_chose_differently_was_not_checked(
 def test_choices_that_differ_excuse_nothing_that_is_not_finite(world: World) -> None:
     """NaN is no choice."""
     ddp = in_topology(world)
-    ddp.observed = chosen(virtual="a", across="b")
+    ddp.observed = chosen(virtual="0:a", across="0:b")
     ddp.statistics = lambda job, key, found: found.model_copy(update={"nonfinite_candidate": 1})
     assert across_cases(ddp.play())["gradient[layers.0]"].outcome is Outcome.FAIL
 

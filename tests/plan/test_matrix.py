@@ -100,7 +100,7 @@ def test_a_topology_is_also_compared_with_one_device() -> None:
     assert virtual.details == Details(everything=True, whole=True, spill=True)
     assert across.details == Details(everything=True, whole=True, reference=VIRTUAL)
     for job in (virtual, across):
-        assert (job.steps, job.two_forwards, job.layers, job.observe_step) == (3, False, 2, 0)
+        assert (job.steps, job.two_forwards, job.layers, job.observe_step) == (3, False, 2, 1)
     assert {job.ranks for job in others} == {2}
 
 
