@@ -53,8 +53,8 @@ class Ground(enum.StrEnum):
         " did not compute the same"
     )
     MAY_HAVE_CHOSEN = (
-        "above the limit, in a step whose choices (top-k, argmax, sort) were not observed, so that the two need"
-        " not have computed the same"
+        "above the limit, in a step whose choices (top-k, argmax, sort) were not observed, so that the two"
+        " need not have computed the same"
     )
 
 
