@@ -17,7 +17,7 @@ from acgate.observe.observer import Observer
 from acgate.observe.outside_state import OutsideState
 from acgate.observe.planting import OutputPlant, plant_at_output
 from acgate.run.agree import Agreeing, RanksDisagreeError
-from acgate.run.apply import apply_track
+from acgate.run.apply import Whole, apply_track
 from acgate.run.belongings import Belongings
 from acgate.run.beside import beside
 from acgate.run.determinism import seed_everything
@@ -27,6 +27,7 @@ from acgate.run.identity import identity_of, structure_of
 from acgate.run.measure import Meter
 from acgate.run.precision import convert_model
 from acgate.run.ranks import opened_topology, rank_record
+from acgate.run.stage_streams import StageStreams
 from acgate.run.step import Position, Stepper
 from acgate.run.virtual import VirtualStepper
 from acgate.targets.blocks import find_blocks
@@ -159,9 +160,10 @@ class Attempt:
             batches = topology.share(target.batches(cell.bucket, micro_batches))
             position.phase = "apply"
             seed_everything(spec.seed + 1)
+            whole = Whole.of(model, target)
             model = topology.before_ac(model)
-            blocks = find_blocks(model, target.blocks, required=False).names
-            model = apply_track(model, job.track, target, spec)
+            blocks = whole.within(model)
+            model = apply_track(model, job.track, target, spec, whole)
             model = topology.after_ac(model, blocks)
             core = core_of(model)
             optimizer = target.optimizer(core)
@@ -192,23 +194,36 @@ class Attempt:
                 "outside": OutsideState(core, own_modules(), beside(core, optimizer)),
                 "blocks": () if job.track == "none" else blocks,
             }
-            trail.stepper = stepper = self._stepper(parts, target, trail.observer, topology)
+            trail.stepper = stepper = self._stepper(parts, target, trail.observer, topology, stack)
             if job.offload:
                 stack.enter_context(torch.autograd.graph.save_on_cpu())
             self._steps(trail, stepper, position, lambda: _last_block(core, target))
 
     def _stepper(
-        self, parts: dict[str, Any], target: Target, observer: Observer, topology: Topology
+        self,
+        parts: dict[str, Any],
+        target: Target,
+        observer: Observer,
+        topology: Topology,
+        stack: contextlib.ExitStack,
     ) -> Stepper:
         """Return what makes the steps of this kind of job."""
         job = self.job
+        belongings = Belongings(parts["core"], lambda: target.generators, own_modules())
         if job.virtual:
-            belongings = Belongings(parts["core"], lambda: target.generators, own_modules())
-            return VirtualStepper(
+            stepper = VirtualStepper(
                 **parts, belongings=belongings, seed=job.spec.seed + 2, order=job.rank_order
             )
+            if job.cell.topology == "pp":
+                stepper.streams = stack.enter_context(_stage_streams(job, target, parts["core"]))
+            return stepper
         if job.ranks > 1:
             parts["agree"] = Agreeing(self.world, job, topology, target, observer, self.key).agree
+        if job.cell.topology == "pp":
+            from acgate.run.pipeline_step import PipelineStepper  # noqa: PLC0415 - slow to import
+
+            schedule = job.spec.parallel.pipeline_schedule
+            return PipelineStepper(**parts, belongings=belongings, schedule=schedule)
         return Stepper(**parts)
 
     def _observer(self, core: nn.Module, optimizer: torch.optim.Optimizer) -> Observer:
@@ -250,6 +265,15 @@ def _last_block(model: nn.Module, target: Target) -> str:
     """Return the block whose output's gradient reaches most of the others, or the whole model."""
     names = find_blocks(model, target.blocks, required=False).names
     return names[-1] if names else ""
+
+
+def _stage_streams(job: TrackJob, target: Target, core: nn.Module) -> StageStreams:
+    """Return what lets one device draw as the stages of a pipeline do, each from its own streams."""
+    from acgate.topology.stages import stages_of  # noqa: PLC0415 - pipelines only
+
+    seed, stages = job.spec.seed + 2, job.cell.world_size
+    split = stages_of(target, target.build_model, stages)
+    return StageStreams(core, split, lambda: target.generators, [seed + stage for stage in range(stages)])
 
 
 def _spill_path(job: TrackJob, paths: RunPaths, topology: Topology) -> Path | None:
