@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from acgate.judge.figures import against
 from acgate.plan.matrix import REFERENCE
 from acgate.report.escape import one_line, visible
+from acgate.report.wording import counted
 from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
@@ -29,6 +32,33 @@ def across_cases(cell: CellVerdict) -> tuple[Case, ...]:
     """Return the cases in which `none` is compared with one device."""
     reference = reference_of(cell)
     return tuple(case for case in reference.cases if case.check not in _OWN) if reference else ()
+
+
+def notes_in_short(cell: CellVerdict) -> tuple[str, tuple[Case, ...]]:
+    """Return one text for the warnings of the comparison with one device, and the cases it stands for.
+
+    In another order of reduction nearly every tensor differs a little; of each check the case that
+    came closest to its limit is named.
+    """
+    noted = tuple(case for case in across_cases(cell) if case.outcome is Outcome.WARN and not case.findings)
+    if len(noted) < 2:
+        return "", ()
+    closest: dict[Check, tuple[float, str]] = {}
+    for case in noted:
+        for difference in case.differences:
+            share = difference.rel_err / difference.limit if difference.limit > 0 else math.inf
+            if share > closest.get(case.check, (-1.0, ""))[0]:
+                err = against(difference.rel_err, difference.limit)
+                closest[case.check] = (
+                    share,
+                    f"  {visible(case.name)}: rel_err {err} for {visible(difference.key.name)}"
+                    f" in step {difference.key.step}",
+                )
+    head = (
+        f"WARN  {cell.cell} / {REFERENCE}: differs from one device in {counted(len(noted), 'check')},"
+        " within the limits (-v shows each); closest to them are"
+    )
+    return "\n".join([head, *(line for _, line in closest.values())]), noted
 
 
 def not_checked(verdict: Verdict) -> list[str]:

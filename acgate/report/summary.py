@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from acgate.judge.allowances import UNUSED
 from acgate.judge.outcomes import worst
 from acgate.plan.matrix import REFERENCE
-from acgate.report.across import across_cases, not_checked, own_cases
+from acgate.report.across import across_cases, not_checked, notes_in_short, own_cases
 from acgate.report.escape import one_line, visible
 from acgate.report.ranks import ranks_table
 from acgate.report.table import table
@@ -140,8 +140,11 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
     for track in cell.tracks:
         shown, rest = (track.cases, ()) if verbosity is Verbosity.VERBOSE else _telling(track)
         if track.track == REFERENCE and verbosity is not Verbosity.VERBOSE:
-            at_the_end = [case for case in across_cases(cell) if case.outcome is Outcome.SKIPPED]
-            shown = tuple(case for case in shown if case not in at_the_end)
+            note, noted = notes_in_short(cell)
+            elsewhere = [*noted, *(case for case in across_cases(cell) if case.outcome is Outcome.SKIPPED)]
+            shown = tuple(case for case in shown if case not in elsewhere)
+            if note and verbosity is Verbosity.NORMAL:
+                yield note
         texts = (_case_text(cell, track, case, verbosity) for case in shown)
         yield from (text for text in texts if text)
         if rest:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acgate.judge.verdict import TrackVerdict
+from acgate.judge.verdict import Difference, TrackVerdict
+from acgate.plan.job import TensorKey
 from acgate.report import json_document, junit
 from acgate.report.summary import Verbosity, summary
-from acgate.vocabulary import Check, Outcome
+from acgate.vocabulary import Band, Check, Outcome, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,37 @@ def test_one_reason_for_several_places_is_one_line(
     made = with_reference(verdict(case(Outcome.PASS)), Outcome.PASS, case(Outcome.PASS), *skipped)
     places = "single-float32 / gradient[a], single-float32 / gradient[b]"
     assert f"NOT CHECKED  {places}, against one device: {why}" in summary(made)
+
+
+def difference(name: str, rel_err: float) -> Difference:
+    return Difference(
+        key=TensorKey(step=1, micro=0, quantity=Quantity.GRADIENT, name=name),
+        band=Band.UNEXPLAINED,
+        max_abs_err=1.0,
+        scale=1.0,
+        rel_err=rel_err,
+        cosine_gap=0.0,
+        norm_ratio=1.0,
+        limit=1e-5,
+        limit_source="provisional",
+    )
+
+
+def test_round_off_in_many_places_is_one_note(
+    verdict: Callable[..., Verdict], case: Callable[..., Case]
+) -> None:
+    """What came closest to its limit is named; -v shows every place."""
+    noted = [
+        case(Outcome.WARN, place="layers.0", differences=(difference("a", 1e-6), difference("b", 9e-6))),
+        case(Outcome.WARN, place="layers.1", differences=(difference("c", 2e-6),)),
+    ]
+    made = with_reference(verdict(case(Outcome.PASS)), Outcome.WARN, *noted)
+    text = summary(made)
+    assert "WARN  single-float32 / none: differs from one device in 2 checks, within the limits" in text
+    assert "\n  gradient[layers.0]: rel_err 9.00e-06 <= 1.00e-05 for b in step 1\n" in text
+    assert text.count("WARN") == 1
+    assert summary(made, Verbosity.VERBOSE).count("WARN  single-float32 / none / gradient") == 2
+    assert "WARN" not in summary(made, Verbosity.QUIET)
 
 
 def test_a_failure_across_topologies_is_shown_in_full_in_every_report(
