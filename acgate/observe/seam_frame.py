@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils import checkpoint as torch_checkpoint
 
 from acgate.observe.seam_names import cells_of, hidden_inputs
@@ -11,8 +12,6 @@ from acgate.observe.seam_torch import quiet, tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import torch
 
     from acgate.observe.region import Region
     from acgate.observe.seam import RegionMonitor
@@ -151,14 +150,18 @@ def _reported(
 
 
 def _packing(metadata_fn: Any, region: Region, monitor: RegionMonitor) -> Callable[[torch.Tensor], Any]:
-    """Return a metadata function that also notes what the forward packs; its answer is torch's own."""
+    """Return a metadata function that also notes what the forward packs; its answer is torch's own.
+
+    It is called in the middle of compiled blocks as well, where Dynamo would compile it.
+    """
 
     def metadata(tensor: torch.Tensor) -> Any:
         if monitor.notes is not None and region.observed and not region.checking:
             monitor.notes.packed(region, tensor)
         return metadata_fn(tensor) if metadata_fn is not None else None
 
-    return metadata
+    undisturbed: Callable[[torch.Tensor], Any] = torch.compiler.disable(metadata)
+    return undisturbed
 
 
 def _recomputed(frame: Any, gid: Any) -> Iterator[tuple[int, torch.Tensor]]:

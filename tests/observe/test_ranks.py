@@ -317,7 +317,9 @@ def observe_unreduced(rank: int, world_size: int) -> dict[str, Any]:
 def test_collectives_of_the_last_micro_step_are_recorded(ranks: RankPool) -> None:
     """Where gradients are reduced in the last micro-step alone, the reduction is seen all the same."""
     (every, _), (last, _) = ranks.run(2, observe, "ddp", "block"), ranks.run(2, observe_unreduced)
-    reductions = [[c.phase for c in r["observation"].collectives if "allreduce" in c.operator] for r in (every, last)]
+    reductions = [
+        [c.phase for c in r["observation"].collectives if "allreduce" in c.operator] for r in (every, last)
+    ]
     assert reductions == [["backward"] * 2, ["backward"]]
 
 
