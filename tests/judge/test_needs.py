@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from acgate.plan.job import TensorKey, TrackJob
 
+ACROSS_FAULTS = ("orders", "topology", "noise", "large")
 FAULTS = ("none", "noise", "small", "large", "late", "loss", "buffer")
 
 
@@ -68,6 +69,45 @@ def test_asking_always_ends_and_a_fault_never_passes(
             assert cell.outcome is Outcome.PASS
     if cell.outcome is Outcome.PASS:
         assert cell.expected == cell.compared > 0
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    faults=st.sets(st.sampled_from(ACROSS_FAULTS)),
+    ranks=st.integers(1, 4),
+    dying=st.sampled_from((0.0, 0.3)),
+    shipped=st.booleans(),
+    seed=st.integers(0, 10_000),
+)
+def test_in_a_topology_asking_ends_as_well_and_a_fault_never_passes(
+    world: World, faults: set[str], ranks: int, dying: float, shipped: bool, seed: int
+) -> None:
+    """Whether sums, the topology or the reference itself are off, and whatever dies."""
+
+    def error(job: TrackJob, key: TensorKey) -> float:
+        if key.quantity is not Quantity.GRADIENT:
+            return 0.0
+        off = 1e-7 * chance(job.name, key) * ("orders" in faults and ".order-" in job.name)
+        if not job.virtual:
+            off += 1e-7 * ("topology" in faults) + 0.3 * ("large" in faults)
+            off += 1e-6 * chance(seed, job.name, key) * ("noise" in faults)
+        return off
+
+    def problem(job: TrackJob) -> str | None:
+        late = job.name not in {"none", "block", "selective"}
+        return "killed" if late and chance(seed, job.name, "dies") < dying else None
+
+    spec = world.spec.model_copy(update={"topologies": ("ddp",), "world_size": ranks})
+    one = type(world)(spec=spec, topology="ddp", as_shipped=shipped, error=error, problem=problem)
+    cell = one.play()
+    assert any(".order-" in name for name in one.runs | one.problems) <= (ranks > 2 and bool(faults))
+    if "large" in faults:
+        assert cell.outcome in {Outcome.FAIL, Outcome.ERROR}
+    elif not dying:
+        assert cell.outcome in {Outcome.PASS, Outcome.WARN}
+        assert cell.expected == cell.compared > 0
+    if not faults and not dying:
+        assert cell.outcome is Outcome.PASS
 
 
 def test_a_clean_cell_asks_only_for_its_planted_faults(world: World) -> None:
