@@ -87,7 +87,12 @@ def _details(
     if _gave_up(inputs, REFERENCE):
         return ()
     wanted: dict[str, tuple[TensorKey, ...]] = {}
+    # Where equality is known to rule, a planted fault is caught by its hashes: how large it is says nothing.
+    proved = noise.repeatable is True and not noise.noisy and inputs.unexplained == "fail"
+    planted = {run for run, role in inputs.judged().items() if role == "planted"}
     for run, keys in open_keys.items():
+        if proved and run in planted:
+            continue
         asked = _asked(inputs, run, noise)
         first = min(key.step for key in keys)
         due = keys if every_step(inputs, noise) else tuple(key for key in keys if key.step == first)
