@@ -7,12 +7,12 @@ after its own limit, and a pool that missed it is stopped; the next call starts 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import multiprocessing
 import os
 import queue
 import sys
-import tempfile
 import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 COLLECTIVE = 20.0
 LIMIT = 90.0
+START = 240.0
+"""Seconds for importing torch, which a busy machine may need."""
+READY = 0
 _modules: dict[str, Any] = {}
 
 
@@ -31,8 +34,12 @@ class RankFailedError(AssertionError):
     """A rank raised; the message is its traceback."""
 
 
-def _load(path: str) -> Any:
-    """Import a file once per process under a name of its own: test modules have no importable name."""
+def _load(module_name: str, path: str) -> Any:
+    """Import a file once per process: by its name where that finds it, which most test files have not."""
+    if "." not in module_name and module_name != "__main__":
+        found = importlib.util.find_spec(module_name)
+        if found is not None and found.origin == path:
+            return importlib.import_module(module_name)
     if path not in _modules:
         name = f"rank_{len(_modules)}_{Path(path).stem}"
         spec = importlib.util.spec_from_file_location(name, path)
@@ -45,7 +52,7 @@ def _load(path: str) -> Any:
     return _modules[path]
 
 
-def _serve(rank: int, directory: str, jobs: Any, answers: Any, search: list[str]) -> None:
+def _serve(rank: int, port: int, jobs: Any, answers: Any, search: list[str]) -> None:
     """Do what comes until None comes; every answer is (call, rank, result, traceback)."""
     sys.path[:0] = [entry for entry in search if entry not in sys.path]
     import torch
@@ -54,12 +61,13 @@ def _serve(rank: int, directory: str, jobs: Any, answers: Any, search: list[str]
     from acgate.topology.process_group import process_group
 
     torch.set_num_threads(1)
-    store = dist.FileStore(str(Path(directory) / "store"), -1)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=LIMIT))
+    answers.put((READY, rank, None, ""))
     while (job := jobs.get()) is not None:
-        call, world_size, file, name, arguments = job
+        call, world_size, (module_name, file, name), arguments = job
         result, failure = None, ""
         try:
-            function = getattr(_load(file), name)
+            function = getattr(_load(module_name, file), name)
             with process_group(
                 store,
                 rank,
@@ -83,7 +91,7 @@ class RankPool:
     _jobs: list[Any] = field(default_factory=list)
     _answers: Any = None
     _calls: int = 0
-    _directory: tempfile.TemporaryDirectory[str] | None = None
+    _store: Any = None
 
     def run(
         self, world_size: int, function: Callable[..., Any], *arguments: Any, limit: float = LIMIT
@@ -109,12 +117,11 @@ class RankPool:
     ) -> tuple[dict[int, Any], dict[int, str]]:
         """Return results and tracebacks by rank, for tests of what fails."""
         assert world_size <= self.size
-        if not self._processes:
-            self._start()
+        self._start(world_size)
         self._calls += 1
-        file = function.__code__.co_filename
+        place = (function.__module__, function.__code__.co_filename, function.__name__)
         for rank in range(world_size):
-            self._jobs[rank].put((self._calls, world_size, file, function.__name__, arguments))
+            self._jobs[rank].put((self._calls, world_size, place, arguments))
         results: dict[int, Any] = {}
         failures: dict[int, str] = {}
         while len(results) + len(failures) < world_size:
@@ -128,41 +135,53 @@ class RankPool:
                 (failures if failure else results)[rank] = failure or result
         return results, failures
 
-    def _start(self) -> None:
+    def _start(self, count: int) -> None:
+        """Have `count` ranks that are ready; further ones start when they are first needed."""
+        new = range(len(self._processes), count)
+        if not new:
+            return
+        import torch.distributed as dist
+
         context = multiprocessing.get_context("spawn")
-        self._directory = tempfile.TemporaryDirectory(prefix="acgate-ranks-")
-        self._answers = context.Queue()
-        self._jobs = [context.Queue() for _ in range(self.size)]
+        if self._store is None:
+            # The port is its own from the start, so that nobody else can get it in between.
+            self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            self._answers = context.Queue()
+        self._jobs.extend(context.Queue() for _ in new)
         before = os.environ.get("GLOO_SOCKET_IFNAME")
         os.environ["GLOO_SOCKET_IFNAME"] = before or "lo"
         try:
-            self._processes = [
+            started = [
                 context.Process(
                     target=_serve,
-                    args=(rank, self._directory.name, self._jobs[rank], self._answers, sys.path),
+                    args=(rank, self._store.port, self._jobs[rank], self._answers, sys.path),
                     daemon=True,
                 )
-                for rank in range(self.size)
+                for rank in new
             ]
-            for process in self._processes:
+            for process in started:
                 process.start()
+            self._processes.extend(started)
         finally:
             if before is None:
                 del os.environ["GLOO_SOCKET_IFNAME"]
+        try:
+            for _ in new:
+                self._answers.get(timeout=START)
+        except queue.Empty:
+            self.stop()
+            raise RankFailedError(f"ranks were not ready within {START:g} s") from None
 
     def stop(self) -> None:
         """End the processes: gently where they listen, else by force."""
         for jobs in self._jobs:
             jobs.put(None)
         for process in self._processes:
-            process.join(2)
+            process.join(10)
             if process.is_alive():
                 process.kill()
                 process.join()
         for channel in (*self._jobs, *([self._answers] if self._answers else [])):
             channel.close()
             channel.join_thread()
-        self._processes, self._jobs, self._answers = [], [], None
-        if self._directory is not None:
-            self._directory.cleanup()
-            self._directory = None
+        self._processes, self._jobs, self._answers, self._store = [], [], None, None

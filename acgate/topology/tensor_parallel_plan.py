@@ -84,6 +84,7 @@ def apply_plan(model: nn.Module, mesh: DeviceMesh, target: Target) -> nn.Module:
     tied = _tied(model)
     for name, glob in chosen.items():
         make = styles[glob]
+        _refuse_uneven(name, model.get_submodule(name), plan[glob], mesh, what)
         if make is not None:
             _split(model.get_submodule(name), mesh, make(), f"{what}: {glob!r} cannot be applied to {name!r}")
     _tie_again(model, tied, what)
@@ -119,6 +120,17 @@ def _style(glob: str, style: object, what: str) -> Callable[[], ParallelStyle] |
             " torch.distributed.tensor.parallel, or define parallelize(model, mesh, topology)"
         )
     return STYLES[style]
+
+
+def _refuse_uneven(name: str, module: nn.Module, style: object, mesh: DeviceMesh, what: str) -> None:
+    """Raise where the shares of ranks would differ in size, so that plain tensors do not fit together."""
+    sizes = {"colwise": getattr(module, "out_features", 0), "rowwise": getattr(module, "in_features", 0)}
+    size = sizes.get(style, 0) if isinstance(style, str) else 0
+    if size % mesh.size():
+        raise TargetError(
+            f"{what}: {name!r} cannot be {style}: its {size} features do not divide by {mesh.size()} ranks;"
+            " leave it out, or use another --world-size"
+        )
 
 
 def _split(module: nn.Module, mesh: DeviceMesh, style: ParallelStyle, cannot: str) -> None:
