@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from acgate.evidence.merge import merge
 from acgate.evidence.paths import RunPaths
@@ -23,8 +24,8 @@ from acgate.run.beside import beside
 from acgate.run.determinism import controlled, seed_everything
 from acgate.run.identity import identity_of, structure_of
 from acgate.run.measure import Meter
-from acgate.run.precision import convert_model
 from acgate.run.pipeline_step import PipelineStepper
+from acgate.run.precision import convert_model
 from acgate.run.stage_streams import StageStreams
 from acgate.run.step import Position, Stepper
 from acgate.run.virtual import VirtualStepper
@@ -39,6 +40,7 @@ from acgate.topology.virtual_ranks import virtual_ranks
 def steps(rank: int, world_size: int, text: str, spill: str | None = None) -> str:
     """Run a track job on this rank; returns its evidence as JSON."""
     job = TrackJob.model_validate_json(text)
+    dist.barrier()  # a rank that raises at once would take away what others still connect to
     with controlled(job.deterministic, fill_memory=job.fill_memory, threads=1):
         return run(job, rank, spill).model_dump_json(by_alias=True)
 
@@ -102,6 +104,8 @@ def run(job: TrackJob, rank: int = 0, spill: str | None = None) -> TrackEvidence
             streams = StageStreams(core, stages, lambda: target.generators, seeds)
             stepper.streams = stack.enter_context(streams)
         done = [stepper.run(step, observe=step == job.observe_step) for step in range(job.steps)]
+        if job.two_forwards:
+            done.append(stepper.run_two_forwards(job.steps))
         ranks = (
             () if job.virtual else (RankRecord(rank=rank, replica=topology.replica, stage=topology.stage),)
         )

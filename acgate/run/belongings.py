@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 import types
 from collections import deque
 from dataclasses import dataclass
@@ -16,6 +15,15 @@ from torch import nn
 from acgate.evidence.names import WRAPPER_PARTS
 from acgate.observe import rng
 from acgate.observe.outside_state import MAX_BYTES
+from acgate.run.put_back import (
+    array_back,
+    attributes_back,
+    generator_back,
+    mapping_back,
+    sequence_back,
+    set_back,
+    tensor_back,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -68,13 +76,11 @@ class Belongings:
     def capture(self) -> Kept:
         """Copy everything as it is now."""
         walk = _Walk(self._names, {id(parameter) for parameter in self._model.parameters()})
-        for module in self._model.modules():
-            walk.visit(module)
+        walk.waiting.extend(self._model.modules())
+        walk.waiting.extend(self._generators().values())
         for namespace in self._namespaces:
             walk.namespace(namespace)
-        for generator in self._generators().values():
-            walk.visit(generator)
-        return Kept(rng.capture(), tuple(walk.found))
+        return Kept(rng.capture(), walk.all())
 
     @staticmethod
     def restore(kept: Kept) -> None:
@@ -89,37 +95,43 @@ class _Walk:
     """One look at everything reachable; gathers what puts it back."""
 
     def __init__(self, own_code: set[str], shared: set[int]) -> None:
+        self.waiting: list[object] = []
         self.found: list[Callable[[], object]] = []
         self._own_code = own_code
         self._seen = set(shared)
-        self._waiting: list[object] = []
         # What is looked at must not be freed before the end, or its identity would be taken again.
         self._alive: list[object] = []
 
-    def visit(self, value: object) -> None:
-        """Look at a value and everything below it."""
-        self._waiting.append(value)
-        while self._waiting:
-            self._one(self._waiting.pop())
+    def all(self) -> tuple[Callable[[], object], ...]:
+        """Look at what waits and at everything below it; return what puts it back."""
+        while self.waiting:
+            self._one(self.waiting.pop())
+        return tuple(self.found)
 
     def namespace(self, namespace: types.ModuleType) -> None:
         """Look at the globals of a module, and at the attributes of its classes and functions."""
         values = _globals(namespace)
         self.found.append(_namespace(namespace, values))
-        for value in values.values():
-            if not _is_data(value):
-                self.visit(value)
+        self.waiting.extend(value for value in values.values() if not _is_data(value))
         for value in list(vars(namespace).values()):
             if isinstance(value, type | types.FunctionType) and value.__module__ == namespace.__name__:
                 self._attributes_of(value)
 
     def _attributes_of(self, owner: type | types.FunctionType) -> None:
         """Look at plain values that a class or function carries, as a count does."""
+        if isinstance(owner, types.FunctionType):
+            self._defaults_of(owner)
         for name, value in list(vars(owner).items()):
+            if isinstance(value, types.FunctionType):
+                self._defaults_of(value)
             if name.startswith("__") or callable(value) or isinstance(value, _DESCRIPTORS):
                 continue
             self.found.append(functools.partial(setattr, owner, name, value))
-            self.visit(value)
+            self.waiting.append(value)
+
+    def _defaults_of(self, function: types.FunctionType) -> None:
+        """Look into a default that is a list or the like: it lives from call to call."""
+        self.waiting.extend((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))
 
     def _one(self, value: object) -> None:
         if id(value) in self._seen or isinstance(value, _IMMUTABLE):
@@ -130,37 +142,37 @@ class _Walk:
             case nn.Module():
                 self._module(value)
             case torch.Tensor():
-                self.found.append(_tensor(value))
+                self.found.append(tensor_back(value))
             case np.ndarray():
-                self.found.append(_array(value))
+                self.found.append(array_back(value))
             case dict():
-                self.found.append(_mapping(value))
-                self._waiting.extend(value.values())
+                self.found.append(mapping_back(value))
+                self.waiting.extend(value.values())
             case list() | deque():
-                self.found.append(_sequence(value))
-                self._waiting.extend(value)
+                self.found.append(sequence_back(value))
+                self.waiting.extend(value)
             case set():
-                self.found.append(_set(value))
-                self._waiting.extend(value)
+                self.found.append(set_back(value))
+                self.waiting.extend(value)
             case tuple() | frozenset():
-                self._waiting.extend(value)
+                self.waiting.extend(value)
             case types.FunctionType():
                 self._function(value)
             case _ if rng.is_generator(value):
-                self.found.append(state_of(value))
+                self.found.append(generator_back(value))
             case _:
                 self._object(value)
 
     def _module(self, module: nn.Module) -> None:
         if WRAPPER_PARTS.isdisjoint(vars(module)["_modules"]):  # wrappers of torch keep the work of ranks
             own = {name: value for name, value in vars(module).items() if name not in _TABLES}
-            self.found.append(_attributes(module, own))
-            self._waiting.extend(own.values())
+            self.found.append(attributes_back(vars(module), own, _TABLES))
+            self.waiting.extend(own.values())
         for table in _HOOK_TABLES:
-            self._waiting.extend(vars(module)[table].values())
+            self.waiting.extend(vars(module)[table].values())
         # A module that hangs in a list beside the model: its parameters are nobody else's.
-        self._waiting.extend(vars(module)["_parameters"].values())
-        self._waiting.extend(vars(module)["_modules"].values())
+        self.waiting.extend(vars(module)["_parameters"].values())
+        self.waiting.extend(vars(module)["_modules"].values())
 
     def _function(self, function: types.FunctionType) -> None:
         """Look into the closure of a function of the target's own code."""
@@ -172,25 +184,25 @@ class _Walk:
             except ValueError:  # not assigned yet
                 continue
             self.found.append(functools.partial(setattr, cell, "cell_contents", content))
-            self._waiting.append(content)
+            self.waiting.append(content)
         self._attributes_of(function)
 
     def _object(self, value: object) -> None:
         if type(value).__module__.partition(".")[0] in _SHARED_PACKAGES:
             bound = getattr(value, "__func__", None) if isinstance(value, types.MethodType) else None
             if bound is not None:
-                self._waiting.append(bound)
+                self.waiting.append(bound)
             return
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
-            self.found.append(_mapping(own))
-            self._waiting.extend(own.values())
+            self.found.append(mapping_back(own))
+            self.waiting.extend(own.values())
         for name in _slots(type(value)):
             if hasattr(value, name):
                 content = getattr(value, name)
                 # Frozen dataclasses refuse plain assignment.
                 self.found.append(functools.partial(object.__setattr__, value, name, content))
-                self._waiting.append(content)
+                self.waiting.append(content)
 
 
 _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, range, type, types.ModuleType)
@@ -226,85 +238,3 @@ def _slots(kind: type) -> Iterator[str]:
         for name in (names,) if isinstance(names, str) else names:
             if name not in {"__dict__", "__weakref__"}:
                 yield name if not name.startswith("__") else f"_{base.__name__.lstrip('_')}{name}"
-
-
-def _tensor(tensor: torch.Tensor) -> Callable[[], object]:
-    copy = tensor.detach().clone()
-
-    def undo() -> None:
-        current = tensor.detach()
-        if current.shape != copy.shape:
-            current.resize_(copy.shape)
-        current.copy_(copy)
-
-    return undo
-
-
-def _array(array: np.ndarray[Any, Any]) -> Callable[[], object]:
-    copy = array.copy()
-
-    def undo() -> None:
-        if array.flags.writeable and array.shape == copy.shape:
-            np.copyto(array, copy)
-
-    return undo
-
-
-def _mapping(mapping: dict[Any, Any]) -> Callable[[], object]:
-    items = list(mapping.items())
-
-    def undo() -> None:
-        mapping.clear()
-        mapping.update(items)
-
-    return undo
-
-
-def _sequence(sequence: list[Any] | deque[Any]) -> Callable[[], object]:
-    items = list(sequence)
-
-    def undo() -> None:
-        sequence.clear()
-        sequence.extend(items)
-
-    return undo
-
-
-def _set(values: set[Any]) -> Callable[[], object]:
-    items = set(values)
-
-    def undo() -> None:
-        values.clear()
-        values.update(items)
-
-    return undo
-
-
-def _attributes(module: nn.Module, own: dict[str, Any]) -> Callable[[], object]:
-    def undo() -> None:
-        current = vars(module)
-        for name in [name for name in current if name not in _TABLES and name not in own]:
-            del current[name]
-        current.update(own)
-
-    return undo
-
-
-def state_of(generator: object) -> Callable[[], object]:
-    """Copy the state of a generator; what is returned puts it back.
-
-    Raises:
-        TypeError: It is no generator that acgate knows.
-    """
-    match generator:
-        case torch.Generator():
-            return functools.partial(generator.set_state, generator.get_state())
-        case np.random.Generator():
-            bits = generator.bit_generator
-            return functools.partial(setattr, bits, "state", bits.state)
-        case np.random.RandomState():
-            return functools.partial(generator.set_state, generator.get_state())
-        case random.Random():
-            return functools.partial(generator.setstate, generator.getstate())
-        case _:
-            raise TypeError(f"{type(generator).__name__} is no generator that acgate knows")

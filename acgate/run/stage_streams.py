@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from acgate.observe import rng
-from acgate.run.belongings import state_of
 from acgate.run.determinism import seed_everything
+from acgate.run.put_back import generator_back
 from acgate.targets.blocks import modules_by_name
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class StageStreams:
         return enter
 
     def _here(self) -> _Stream:
-        return _Stream(rng.capture(), tuple(state_of(generator) for generator in self._others()))
+        return _Stream(rng.capture(), tuple(generator_back(generator) for generator in self._others()))
 
     def _others(self) -> Iterator[object]:
         """Yield generators of the target and of modules, each once."""

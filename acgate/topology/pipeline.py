@@ -13,7 +13,7 @@ from acgate.evidence.names import canonical
 from acgate.targets.blocks import find_blocks
 from acgate.topology.holding import gradient_of, shard_of
 from acgate.topology.ranks import Ranks
-from acgate.topology.stages import AXIS, blocks_in, check_split, split_blocks, stage_module
+from acgate.topology.stages import AXIS, blocks_in, check_split, require_blocks, stage_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class Pipeline(Ranks):
             TargetError: The target does not split the model, or not into stages that together are the model.
         """
         blocks = find_blocks(model, self.target.blocks).names
-        split_blocks(len(blocks), self.num_stages)
+        require_blocks(len(blocks), self.num_stages)
         groups = _groups(model)
         made = stage_module(self.target, model, self.mesh((AXIS, self.world_size)))
         mine = [blocks_in(made, blocks), sorted(_names(made))]

@@ -1,8 +1,7 @@
-"""Which blocks lie on which stage of a pipeline: the usual split, and what a target's own split is."""
+"""Which blocks lie on which stage of a pipeline, as the target splits them."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +19,8 @@ AXIS = "pp"
 """Name of the one axis of a pipeline's mesh, and what `parallelize` is told as topology."""
 
 
-def split_blocks(num_blocks: int, num_stages: int) -> tuple[range, ...]:
-    """Split blocks into consecutive stages as evenly as they go; earlier stages take one more.
-
-    Returns:
-        For each stage the numbers of its blocks.
+def require_blocks(num_blocks: int, num_stages: int) -> None:
+    """See that every stage can have a block.
 
     Raises:
         TargetError: There are fewer blocks than stages.
@@ -34,9 +30,6 @@ def split_blocks(num_blocks: int, num_stages: int) -> tuple[range, ...]:
             f"a pipeline of {num_stages} stages needs as many blocks, and the model has {num_blocks};"
             " use fewer ranks (--world-size)"
         )
-    each, more = divmod(num_blocks, num_stages)
-    bounds = [stage * each + min(stage, more) for stage in range(num_stages + 1)]
-    return tuple(range(first, end) for first, end in itertools.pairwise(bounds))
 
 
 def stage_module(target: Target, model: nn.Module, mesh: object) -> nn.Module:
@@ -109,7 +102,7 @@ def stages_of(target: Target, build: Callable[[], nn.Module], num_stages: int) -
     for stage in range(num_stages):
         model = build()
         blocks = find_blocks(model, target.blocks).names
-        split_blocks(len(blocks), num_stages)
+        require_blocks(len(blocks), num_stages)
         stages.append(blocks_in(stage_module(target, model, StageMesh(stage, num_stages)), blocks))
     check_split(target.source, blocks, stages)
     return tuple(stages)
