@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from acgate.arguments import parse
 from acgate.errors import ExitCode, UsageError
+from acgate.run.launched import launched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from acgate.arguments import Request
     from acgate.report.files import ReportFiles
     from acgate.report.terminal import Terminal
+    from acgate.run.launched import Launched
 
 _REPORT_OPTIONS = {"--junitxml": "junitxml", "--junit-xml": "junitxml", "--json": "json", "--out": "out"}
 
@@ -33,6 +37,9 @@ def work(argv: Sequence[str]) -> ExitCode:
         AcgateError: With the exit code of its class.
         KeyboardInterrupt: The run was interrupted.
     """
+    place = launched(os.environ)
+    if place is not None and place.rank > 0:
+        return _beside_rank_0(argv, place)
     try:
         request = parse(argv)
     except UsageError as error:
@@ -51,6 +58,20 @@ def work(argv: Sequence[str]) -> ExitCode:
                 return _judge(request, terminal)
     finally:
         terminal.close()
+
+
+def _beside_rank_0(argv: Sequence[str], place: Launched) -> ExitCode:
+    """Take part in a run as one of several ranks that a launcher started; rank 0 is the one that speaks."""
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            request = parse(argv)
+        except UsageError:  # rank 0 explains it
+            return ExitCode.USAGE
+        if request is not None and request.command == "run" and not request.in_process:
+            from acgate.run.joined import serve_joined
+
+            serve_joined(place)
+    return ExitCode.PASS
 
 
 def _terminal(request: Request) -> Terminal:

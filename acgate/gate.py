@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -18,6 +19,8 @@ from acgate.plan.follow_up import jobs_for
 from acgate.plan.job import SurveyJob, TrackJob
 from acgate.plan.matrix import ACROSS, REFERENCE, VIRTUAL, Plan, first_jobs, make_plan
 from acgate.run.in_process import InProcess
+from acgate.run.joined import Joined, check_size
+from acgate.run.launched import launched
 from acgate.run.supervisor import Supervisor
 from acgate.spec.resources import data_directory
 from acgate.spec.tolerances import Tolerances, load_tolerances
@@ -209,10 +212,21 @@ class _Session:
 
 
 def _executor(spec: GateSpec, directory: RunDirectory, plan: Plan | None, *, in_process: bool) -> Executor:
-    """Return who does the jobs: one pool with as many ranks as the largest cell needs."""
+    """Return who does the jobs: one pool with as many ranks as the largest cell needs.
+
+    Where a launcher such as `torchrun` started this process, its ranks do what a plan needs.
+
+    Raises:
+        UsageError: That launcher started too few.
+    """
     if in_process:
         return InProcess(directory.paths, directory.nonce)
     ranks = max((cell.world_size for cell in plan.cells), default=1) if plan else 1
+    place = launched(os.environ)
+    if place is not None and plan is not None:
+        largest = max(plan.cells, key=lambda cell: cell.world_size)
+        check_size(ranks, place.size, f"cell {largest.identifier}")
+        return Joined(directory.paths, directory.nonce, place)
     return Supervisor(directory.paths, directory.nonce, spec.deadlines, ranks=ranks)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import signal
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from acgate.errors import AcgateError, DeadlineError, RankRaisedError, WorkerDiedError
+from acgate.evidence.whereabouts import read_whereabouts
 from acgate.run import processes
 from acgate.run.deadlines import Overdue, PhaseWatch, place
 from acgate.run.obituary import LastSeen, paragraphs, suspicion
 from acgate.run.outcomes import joint_error
 from acgate.run.queue import JobOutcome, describe
-from acgate.run.stacks import main_frames, target_frames
-from acgate.run.whereabouts_file import read_whereabouts
+from acgate.run.stacks import main_frames, target_frames, waits_for_others
 from acgate.run.worker_process import RankProcess, ask_for_stacks
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from acgate.run.pool import Pool
 
 _REPORT = 5.0
-_SETTLE = 0.05
 
 
 @dataclass(slots=True)
@@ -82,9 +80,8 @@ class GivingUp:
         raised = [part for part in self._parts if part.raised_at is not None]
         first = min(raised, key=lambda part: part.raised_at or 0.0)
         number = first.rank.number
-        error = (
-            joint_error([part.outcome for part in raised if part.outcome is not None]) or RankRaisedError()
-        )
+        marks = [part.outcome for part in raised if part.outcome is not None]
+        error = joint_error(marks, len(self._parts)) or RankRaisedError()
         said = str(error) or f"rank {number} raised {first.raised} in {self._job}"
         told = type(error)(
             f"{said}\nthe others did not come to an end without rank {number} and were given up"
@@ -96,25 +93,26 @@ class GivingUp:
 
     def died(self) -> WorkerDiedError:
         """Say which rank ended, or that the launcher did, and where the others are."""
-        time.sleep(_SETTLE)  # a launcher that is killed is gone a moment after its ranks
         self._pool.hold()
         seen = self._last_seen()
         dead = [rank for rank in self._pool.ranks if rank.ended]
-        if not dead or any(rank.exit_code is None and rank.raised() is None for rank in dead):
-            self._pool.wait_for_launcher(_REPORT)  # it reaped the rank, and knows how that ended
+        unknown = not dead or any(rank.exit_code is None and rank.raised() is None for rank in dead)
+        if unknown or len(dead) == len(self._pool.ranks):
+            # It reaped the rank and knows how that ended; or it was killed, and its ranks with it.
+            self._pool.wait_for_launcher(_REPORT)
         report = self._pool.report()
         number: int | None = None
         if self._pool.launcher_ended and report is None:
-            words, where = self._pool.launcher_words, self._parts[0].watch.where
+            words = f"{self._pool.launcher_words} in {self._parts[0].watch.where} of {self._job}"
         else:
             codes = {failure.rank: failure.exit_code for failure in report.failures} if report else {}
             number = next(iter(codes), _first(dead))
             seen = [self._with_death(rank, codes) for rank in seen]
-            words, where = f"rank {number} {seen[number].death}", seen[number].full_place
+            words = seen[number].sentence(self._job)
         end = self._pool.kill()
         others = [rank for rank in seen if rank.number != number]
         return WorkerDiedError(
-            f"{words} in {where} of {self._job}, before its end mark; nothing is proved by that"
+            f"{words}, before its end mark; nothing is proved by that"
             f"{f'; {end}' if end else ''}\n"
             f"{f'{paragraphs(others)}{chr(10)}' if others and len(seen) > 1 else ''}"
             f"{self._pool.last_words(number)}"
@@ -152,7 +150,7 @@ class GivingUp:
                     done=part is not None and part.outcome is not None,
                     took_part=part is not None,
                     frames=tuple(target_frames(stacks)),
-                    inner=tuple(main_frames(stacks)),
+                    waits=waits_for_others(main_frames(stacks)),
                     stacks=self._pool.folder.stacks(rank.number),
                 )
             )

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from acgate.run.stacks import waits_for_others
-from acgate.run.whereabouts_file import Whereabouts
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from acgate.run.stacks import Frame
@@ -22,40 +19,47 @@ class LastSeen:
     Attributes:
         number: Of the rank.
         place: Phase and step.
-        whereabouts: Where it was inside the step.
+        whereabouts: Where it was inside the step, as its observer said.
         death: How it ended, as in *was killed by SIGKILL*; empty where it lived.
         raised: What its target, or acgate on it, raised; empty where nothing did.
         done: It had done its part.
         took_part: The job needed this rank.
         frames: Of the stack, innermost first; none where it could not answer.
-        inner: The innermost frames of all, whoever's they are.
+        waits: Its stack shows whether it waited for other ranks; None where that cannot be told.
         stacks: File with the stacks of all its threads.
     """
 
     number: int
     place: str
-    whereabouts: Whereabouts = field(default_factory=Whereabouts)
+    whereabouts: Mapping[str, str] = field(default_factory=dict)
     death: str = ""
     raised: str = ""
     done: bool = False
     took_part: bool = True
     frames: tuple[Frame, ...] = ()
-    inner: tuple[Frame, ...] = ()
+    waits: bool | None = None
     stacks: Path | None = None
 
     @property
-    def waits(self) -> bool:
-        """Whether it is known to wait for other ranks."""
-        alive = not (self.death or self.done)
-        return alive and (bool(self.whereabouts.collective) or waits_for_others(self.inner))
+    def seems_to_wait(self) -> bool:
+        """Whether it waited for other ranks, or had issued a collective and may wait for its end."""
+        alive = not self.death and not self.done
+        return alive and (self.waits or (self.waits is None and "collective" in self.whereabouts))
 
     @property
     def full_place(self) -> str:
-        """Phase, step, region, operator and collective, as far as known."""
+        """Phase, step, region, last operator and last collective, as far as known."""
+        said, words = self.whereabouts, [self.place]
+        if "region" in said:
+            words.append(f"{'replay of ' if said.get('replay') == '1' else ''}region {said['region']}")
+        words += [f"last {key} {said[key]}" for key in ("operator", "collective") if key in said]
+        return ", ".join(words)
+
+    def sentence(self, job: str) -> str:
+        """Say how the rank ended and where in the job."""
         if not self.took_part:
-            return "no part in the job"
-        inside = str(self.whereabouts)
-        return f"{self.place}, {inside}" if inside else self.place
+            return f"rank {self.number} {self.death} during {job}, in which it had no part"
+        return f"rank {self.number} {self.death} in {self.full_place} of {job}"
 
     def with_death(self, death: str) -> LastSeen:
         """Return the same rank with how it ended."""
@@ -65,37 +69,31 @@ class LastSeen:
 def suspects(ranks: Sequence[LastSeen]) -> list[LastSeen]:
     """Return the ranks that probably hold up the others; empty where nothing tells them apart.
 
-    A dead one; else one that raised; else one that waits for nobody while others do.
+    A dead one; else one that raised; else one that waits for nobody while others seem to wait.
     """
     taking_part = [rank for rank in ranks if rank.took_part]
-    for blamed in (
-        [rank for rank in ranks if rank.death],
-        [rank for rank in taking_part if rank.raised],
-        [rank for rank in taking_part if not rank.waits and not rank.done],
-    ):
-        if blamed:
-            others = [rank for rank in taking_part if rank not in blamed and not rank.done]
-            tells = bool(blamed[0].death or blamed[0].raised) or any(rank.waits for rank in others)
-            return blamed if tells else []
-    return []
+    dead = [rank for rank in ranks if rank.death]
+    raised = [rank for rank in taking_part if rank.raised]
+    busy = [rank for rank in taking_part if rank.waits is False and not rank.done]
+    return dead or raised or (busy if any(rank.seems_to_wait for rank in taking_part) else [])
 
 
 def suspicion(ranks: Sequence[LastSeen]) -> str:
-    """Say in a line who probably holds up the others; empty where it cannot be told."""
-    taking_part = [rank for rank in ranks if rank.took_part and not rank.done]
-    if len(taking_part) < 2:
+    """Say in a line who probably holds up the others; empty where that cannot be told or was said."""
+    in_hand = [rank for rank in ranks if rank.took_part and not rank.done]
+    if len(in_hand) < 2:
         return ""
+    if all(rank.waits for rank in in_hand):
+        return "every rank waits for the others: they are not in the same collective\n"
     blamed = suspects(ranks)
-    names = _names(blamed)
-    if not blamed:
-        if all(rank.waits for rank in taking_part):
-            return "every rank waits for the others: they are not in the same collective\n"
+    if not blamed or any(rank.death or rank.raised for rank in blamed):
         return ""
-    if blamed[0].death or blamed[0].raised:
-        return ""  # the first sentence said it
-    waiting = _names([rank for rank in taking_part if rank.waits])
-    verb = "is" if len(blamed) == 1 else "are"
-    return f"{names} {verb} probably the cause: in no collective, while {waiting} waited for others\n"
+    waiting = [rank for rank in in_hand if rank.seems_to_wait]
+    holds, seems = ("hold" if len(blamed) > 1 else "holds"), ("seem" if len(waiting) > 1 else "seems")
+    return (
+        f"{_names(blamed)} probably {holds} up the others: in no collective, while {_names(waiting)}"
+        f" {seems} to wait in one\n"
+    )
 
 
 def paragraphs(ranks: Sequence[LastSeen]) -> str:
@@ -108,7 +106,7 @@ def paragraphs(ranks: Sequence[LastSeen]) -> str:
 def _paragraph(rank: LastSeen) -> str:
     head = f"rank {rank.number} in {rank.full_place}"
     if rank.death:
-        return f"rank {rank.number} {rank.death} in {rank.full_place}"
+        return f"rank {rank.number} {rank.death}{f' in {rank.full_place}' if rank.took_part else ''}"
     if rank.raised:
         head = f"{head}, after it raised {rank.raised}"
     if rank.done:

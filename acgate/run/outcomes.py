@@ -71,8 +71,8 @@ def ends_worker(outcome: JobOutcome) -> bool:
     return outcome.type == WorkerDiedError.__name__
 
 
-def joint_error(outcomes: Sequence[JobOutcome]) -> AcgateError | None:
-    """Return what the ranks' parts came to: the strongest error, None where all of them are done.
+def joint_error(outcomes: Sequence[JobOutcome], ranks: int) -> AcgateError | None:
+    """Return what the parts of so many ranks came to: the strongest error, None where none is known.
 
     A rank that waited in vain for another one says less than the other: *incomplete* is weaker
     than a fault of the target. Where the ranks say different things, each is named.
@@ -83,7 +83,7 @@ def joint_error(outcomes: Sequence[JobOutcome]) -> AcgateError | None:
     code = strongest([_class(outcome).exit_code for outcome in failed])
     failed.sort(key=lambda outcome: _class(outcome).exit_code is not code)  # stable: ranks stay in order
     first = failed[0]
-    alike = len(failed) == len(outcomes) and len({outcome.message for outcome in failed}) == 1
+    alike = len(failed) == ranks and len({outcome.message for outcome in failed}) == 1
     if alike:
         message = first.message
     else:

@@ -28,9 +28,18 @@ def die_with_parent(parent: int) -> None:
     if sys.platform.startswith("linux"):
         _ask_kernel()
     else:
-        threading.Thread(target=_watch, args=(parent,), name="acgate-parent", daemon=True).start()
+        watch_parent(parent)
     if os.getppid() != parent:  # it ended before the request was in place
         os._exit(ORPHANED)
+
+
+def watch_parent(parent: int) -> None:
+    """Have a thread end this process soon after `parent` has ended.
+
+    It watches the process, not the thread that started this one, which may be short-lived where
+    the parent is somebody else's. A target that never lets go of the interpreter holds it up.
+    """
+    threading.Thread(target=_watch, args=(parent,), name="acgate-parent", daemon=True).start()
 
 
 def _ask_kernel() -> None:

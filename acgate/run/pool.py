@@ -72,7 +72,7 @@ class Pool:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=worker_environment(os.environ),
+                    env=worker_environment(os.environ, ranks),
                     start_new_session=True,
                 )
         except OSError as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) ")
 _ENTRY = "run_worker"
+_BACKWARD = "_engine_run_backward"
 _WORLD = Path(__file__).with_name("world.py")
 _DEEP = 2
 """So many frames from the innermost one lie between a collective's call and its wait in C++."""
@@ -46,13 +47,21 @@ def threads(text: str) -> list[list[Frame]]:
 
 
 def main_frames(text: str) -> list[Frame]:
-    """Return the frames of the worker's main thread, innermost first; nothing for an empty dump."""
+    """Return the frames of the worker's main thread, innermost first; nothing for an empty dump.
+
+    Where that thread waits for autograd, which runs backward on a device's thread, the frames of
+    Python that autograd calls there (a replay, a hook) come first.
+    """
     stacks = threads(text)
     if not stacks:
         return []
-    return next(
+    main = next(
         (frames for frames in stacks if any(frame.function == _ENTRY for frame in frames)), stacks[-1]
     )
+    if main[0].function != _BACKWARD:
+        return main
+    called = next((frames for frames in stacks if frames is not main and _is_called_by_autograd(frames)), [])
+    return called + main
 
 
 def target_frames(text: str, most: int = 5) -> list[Frame]:
@@ -65,18 +74,24 @@ def target_frames(text: str, most: int = 5) -> list[Frame]:
     return (own or main)[:most]
 
 
-def waits_for_others(frames: Sequence[Frame]) -> bool:
+def waits_for_others(frames: Sequence[Frame]) -> bool | None:
     """Say whether a stack, innermost first, shows that its thread waits for other ranks.
 
-    A collective that C++ began by itself (DDP's, in backward) has no frame: False proves nothing.
+    None where that cannot be told: there is no stack, or the innermost call is one of torch that
+    may or may not communicate (DDP's collectives, for one, are waited for inside backward).
     """
     for frame in frames[:_DEEP]:
         path = Path(frame.file)
-        if "distributed" in path.parts and "torch" in path.parts:
+        if path == _WORLD or ("torch" in path.parts and "distributed" in path.parts):
             return True
-        if path == _WORLD:
-            return True
+    if not frames or "torch" in Path(frames[0].file).parts:
+        return None
     return False
+
+
+def _is_called_by_autograd(frames: Sequence[Frame]) -> bool:
+    """Say whether a thread came to Python through autograd: its outermost frame is one of torch."""
+    return "torch" in Path(frames[-1].file).parts
 
 
 def _is_target(file: str) -> bool:

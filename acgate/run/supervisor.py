@@ -75,7 +75,7 @@ class Supervisor:
             raise
         if any(ends_worker(outcome) for outcome in outcomes):
             self._drop()
-        error = joint_error(outcomes)
+        error = joint_error(outcomes, job.ranks)
         if error is not None:
             raise error
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def worker_environment(environment: Mapping[str, str], ranks: int = 1) -> dict[str, str]:
     """Return the environment of a pool's launcher and ranks.
 
     Everything stays but what would reconfigure torch's launcher (`PET_…` sets its options,
     `PYTHON_EXEC` its interpreter) or is the word of another one (`TORCHELASTIC_…`). Threads are
-    left alone: with one rank the launcher sets none. All ranks are on this machine, so gloo is told to
-    use the loopback device unless the user says otherwise; the host's name may resolve to nothing.
+    left alone for one rank; several get one each, as the launcher would have it, which says so in
+    ten lines. All ranks are on this machine, so gloo is told to use the loopback device unless the
+    user says otherwise: the host's name may resolve to nothing.
     """
     worker = {
         name: value
@@ -30,6 +31,8 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
     worker["PYTHONUNBUFFERED"] = "1"
     worker.setdefault(*CUBLAS)
+    if ranks > 1:
+        worker.setdefault("OMP_NUM_THREADS", "1")
     if sys.platform.startswith("linux"):
         worker.setdefault("GLOO_SOCKET_IFNAME", "lo")
     source = str(Path(acgate.__file__).resolve().parent.parent)

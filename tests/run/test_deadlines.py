@@ -46,6 +46,29 @@ def test_the_first_step_sets_the_scale(first, limit, setting):
     assert (overdue.limit, overdue.setting, overdue.step) == (limit, setting, 1)
 
 
+@pytest.mark.parametrize("phase", ["gather", "raised"])
+def test_waiting_for_the_others_may_take_as_long_as_a_first_step(phase):
+    """A rank that is ready early is not overdue before the others can be."""
+    watch = PhaseWatch(DEADLINES, now=0.0)
+    watch.enter("step", 0, now=0.0)
+    watch.enter("step", 1, now=1.0)
+    watch.enter(phase, None, now=2.0)
+    assert watch.overdue(now=102.0) is None
+    overdue = watch.overdue(now=103.0)
+    assert overdue is not None
+    assert (overdue.limit, overdue.setting) == (100, "step")
+
+
+def test_a_step_that_raised_sets_no_scale():
+    """A first step that ended early by an exception says nothing about how long a step takes."""
+    watch = PhaseWatch(DEADLINES, now=0.0)
+    watch.enter("step", 0, now=0.0)
+    watch.enter("raised", None, now=0.1)
+    watch.enter("step", 0, now=1.0)
+    assert watch.first_step == 0
+    assert watch.overdue(now=100.0) is None
+
+
 def test_only_the_first_step_sets_the_scale():
     """A slow later step does not loosen the deadline of those after it."""
     watch = PhaseWatch(DEADLINES, now=0.0)

@@ -6,7 +6,8 @@ import sysconfig
 from pathlib import Path
 
 import acgate
-from acgate.run.stacks import target_frames, threads
+from acgate.run import world
+from acgate.run.stacks import Frame, main_frames, target_frames, threads, waits_for_others
 
 PACKAGE = Path(acgate.__file__).parent
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
@@ -52,3 +53,42 @@ def test_a_hang_outside_the_target_is_shown_as_it_is():
 def test_an_empty_dump_has_no_frames():
     """A rank that could not answer leaves nothing to show."""
     assert target_frames("") == []
+
+
+DEVICE_THREAD = f"""Thread 0x00007f0000000001 (most recent call first):
+  File "{LIBRARY}/threading.py", line 331 in wait
+  File "{LIBRARY}/threading.py", line 1002 in _bootstrap
+
+Thread 0x00007f0000000003 (most recent call first):
+  File "/opt/models/mine.py", line 5 in forward
+  File "{LIBRARY}/site-packages/torch/utils/checkpoint.py", line 1100 in unpack_hook
+
+Current thread 0x00007f0000000002 (most recent call first):
+  File "{LIBRARY}/site-packages/torch/autograd/graph.py", line 800 in _engine_run_backward
+  File "{PACKAGE}/run/worker.py", line 70 in run_worker
+"""
+
+
+def test_a_replay_on_a_devices_thread_belongs_to_the_backward_that_waits_for_it():
+    """On an accelerator autograd replays regions on a thread of its own; that is where the target hangs."""
+    assert [frame.function for frame in main_frames(DEVICE_THREAD)][:3] == [
+        "forward",
+        "unpack_hook",
+        "_engine_run_backward",
+    ]
+    assert [str(frame) for frame in target_frames(DEVICE_THREAD)] == ["/opt/models/mine.py:5 in forward"]
+    assert waits_for_others(main_frames(DEVICE_THREAD)) is False
+
+
+def frames(*files: str) -> list[Frame]:
+    return [Frame(file, "1", "function") for file in files]
+
+
+def test_waiting_for_other_ranks_shows_in_the_innermost_frames():
+    """A call of torch.distributed or a message waits; torch's other calls may; the target's own code does not."""
+    package = "/lib/site-packages/torch"
+    assert waits_for_others(frames(f"{package}/distributed/distributed_c10d.py", "/srv/model.py")) is True
+    assert waits_for_others(frames(world.__file__, "/srv/model.py")) is True
+    assert waits_for_others(frames(f"{package}/autograd/graph.py", f"{package}/_tensor.py")) is None
+    assert waits_for_others([]) is None
+    assert waits_for_others(frames("/srv/model.py", "/srv/train.py", f"{package}/distributed/x.py")) is False

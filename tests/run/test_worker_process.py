@@ -41,6 +41,38 @@ def test_cublas_is_deterministic_unless_the_user_says_otherwise(given, expected)
     assert worker_environment(given)["CUBLAS_WORKSPACE_CONFIG"] == expected
 
 
+def test_several_ranks_of_one_machine():
+    """Gloo uses the loopback device and each rank one thread, unless the user says otherwise."""
+    worker = worker_environment({"TORCHELASTIC_ERROR_FILE": "x"}, 2)
+    assert worker["OMP_NUM_THREADS"] == "1"
+    assert "TORCHELASTIC_ERROR_FILE" not in worker
+    if sys.platform.startswith("linux"):
+        assert worker["GLOO_SOCKET_IFNAME"] == "lo"
+    given = {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "eth1"}
+    assert given.items() <= worker_environment(given, 2).items()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
+@pytest.mark.parametrize(
+    ("end", "code"), [("os._exit(3)", 3), ("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -9)]
+)
+def test_the_kernel_tells_how_a_process_ended_that_nobody_has_reaped(end, code):
+    """The end of a rank is known before its launcher looks, and unknown once it has."""
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import os; input(); {end}"], stdin=subprocess.PIPE
+    ) as other:
+        mark = processes.started(other.pid)
+        assert not processes.has_ended(other.pid, mark)
+        assert processes.exit_code(other.pid) is None
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        assert processes.wait_until_gone(other.pid, 10)
+        assert processes.has_ended(other.pid, mark)
+        assert processes.exit_code(other.pid) == code
+        other.wait(5)
+        assert processes.exit_code(other.pid) is None
+
+
 def test_a_checkout_is_found_by_its_workers():
     """A package that was not installed is on the workers' path, after what the user put there."""
     source = str(Path(acgate.__file__).parent.parent)
