@@ -145,7 +145,11 @@ class Bare:
     def close(self) -> None:
         """Let the ranks end."""
         put(self._folder / f"order-{self._number}", f"{END} 0")
-        self._process.wait(timeout=60)
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()  # the launcher ends its ranks
+            self._process.wait()
 
 
 @contextlib.contextmanager
