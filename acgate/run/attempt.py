@@ -215,7 +215,12 @@ class Attempt:
                 **parts, belongings=belongings, seed=job.spec.seed + 2, order=job.rank_order
             )
             if job.cell.topology == "pp":
-                stepper.streams = stack.enter_context(_stage_streams(job, target, parts["core"]))
+                before = belongings.capture()
+                split = _stages(job, target)  # builds the model again, which must leave no trace
+                belongings.restore(before)
+                seeds = [job.spec.seed + 2 + stage for stage in range(len(split))]
+                streams = StageStreams(parts["core"], split, lambda: target.generators, seeds)
+                stepper.streams = stack.enter_context(streams)
             return stepper
         if job.ranks > 1:
             parts["agree"] = Agreeing(self.world, job, topology, target, observer, self.key).agree
@@ -267,13 +272,17 @@ def _last_block(model: nn.Module, target: Target) -> str:
     return names[-1] if names else ""
 
 
-def _stage_streams(job: TrackJob, target: Target, core: nn.Module) -> StageStreams:
-    """Return what lets one device draw as the stages of a pipeline do, each from its own streams."""
+def _stages(job: TrackJob, target: Target) -> tuple[tuple[str, ...], ...]:
+    """Return the blocks of each stage of the pipeline that one device plays."""
     from acgate.topology.stages import stages_of  # noqa: PLC0415 - pipelines only
 
-    seed, stages = job.spec.seed + 2, job.cell.world_size
-    split = stages_of(target, target.build_model, stages)
-    return StageStreams(core, split, lambda: target.generators, [seed + stage for stage in range(stages)])
+    def build() -> nn.Module:
+        model = target.build_model()
+        if job.layers is not None:
+            keep_layers(model, target, job.layers)
+        return model
+
+    return stages_of(target, build, job.cell.world_size)
 
 
 def _spill_path(job: TrackJob, paths: RunPaths, topology: Topology) -> Path | None:
