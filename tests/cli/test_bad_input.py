@@ -295,3 +295,17 @@ def test_a_stale_report_does_not_survive(gate, tmp_path):
     code, _, root = gate("x = 1")
     assert code == 4
     assert counts(root) == (0, 1)
+
+
+def test_several_ranks_in_one_process_are_refused_with_a_report(gate):
+    """`--in-process` is one rank: 4, before anything is loaded, and CI sees why."""
+    code, err, root = gate("raise SystemExit", "--topologies", "single,fsdp")
+    assert (code, counts(root)) == (4, (0, 1))
+    assert "--in-process runs one rank, and fsdp needs several" in err
+
+
+def test_a_topology_without_its_ranks_is_refused(gate):
+    """Ranks that nothing would use are a mistake, not a setting to be ignored: 4."""
+    code, err, root = gate(GOOD, "--world-size", "4")
+    assert (code, counts(root)) == (4, (0, 1))
+    assert "--world-size: has no effect" in err
