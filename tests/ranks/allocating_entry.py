@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -20,20 +21,27 @@ if TYPE_CHECKING:
 
 ACGATE = str(Path(acgate.__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
-ITS_OWN_STEP = tuple(
-    f"{TORCH}/{part}"
-    for part in ("autograd/graph.py", "nn/modules/module.py", "optim/", "distributed/pipelining")
+ITS_OWN = (
+    ("autograd/graph.py", ""),
+    ("nn/modules/module.py", "_call_impl"),
+    ("optim/", ""),
+    ("distributed/fsdp/", "__init__"),
+    ("distributed/fsdp/", "_lazy_init"),
+    ("distributed/pipelining/", ""),
 )
+"""Files of torch, and functions in them, that work for the model's step whoever calls them."""
+
+MAKES_NOTHING = ("__get__", "asarray")
+"""Reading an attribute, and looking at a mapped file as a tensor."""
 
 
 def storages(values: Any) -> dict[int, int]:
     """Storages of all tensors in a structure, by address, with their bytes; of a distributed one, what lies here."""
     found = {}
     for value in tree_leaves(values):
-        if isinstance(value, torch.Tensor):
-            local = getattr(value, "_local_tensor", value)
-            storage = local.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            storage = getattr(value, "_local_tensor", value).untyped_storage()
+            found[storage._cdata] = storage.nbytes()
     return found
 
 
@@ -49,6 +57,8 @@ class Largest(TorchFunctionMode):
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "") in MAKES_NOTHING:
+            return result
         known = storages((args, kwargs or {}))
         made = max((size for at, size in storages(result).items() if at not in known), default=0)
         who, where = self.origin()
@@ -70,7 +80,11 @@ class Largest(TorchFunctionMode):
             where = f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
             if name.startswith(ACGATE):
                 return "acgate", where
-            if name.startswith(ITS_OWN_STEP) or "/fixtures/" in name:
+            inside = name.removeprefix(f"{TORCH}/")
+            code = frame.f_code.co_name
+            if "/fixtures/" in name or any(
+                inside.startswith(file) and function in ("", code) for file, function in ITS_OWN
+            ):
                 return "step", where
             frame = frame.f_back
         return "step", "?"
