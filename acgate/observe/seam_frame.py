@@ -160,7 +160,9 @@ def _packing(metadata_fn: Any, region: Region, monitor: RegionMonitor) -> Callab
             monitor.notes.packed(region, tensor)
         return metadata_fn(tensor) if metadata_fn is not None else None
 
-    undisturbed: Callable[[torch.Tensor], Any] = torch.compiler.disable(metadata)
+    undisturbed: Callable[[torch.Tensor], Any] = torch.compiler.disable(  # type: ignore[no-untyped-call, unused-ignore]
+        metadata
+    )
     return undisturbed
 
 

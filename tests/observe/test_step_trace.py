@@ -12,6 +12,7 @@ from torch.utils.checkpoint import CheckpointPolicy as P
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from acgate.evidence.whereabouts import read_whereabouts
+from acgate.observe.calls import CallCounter
 from acgate.observe.content_hash import content_hash
 from acgate.observe.observer import Observer
 from acgate.plan.job import Plant
@@ -164,6 +165,7 @@ def test_tracing_changes_no_bit(call: Callable[..., Any]) -> None:
     assert Run(call).bits == Run(call, ranks=1, observe=None).bits
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch 2.14, of what it compiles
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_compiled_blocks_run_compiled_while_they_are_observed(ranks: int) -> None:
     """Compiled blocks in regions compile in the first step and are observed in the second, unchanged."""
@@ -207,6 +209,10 @@ def test_modules_that_did_not_run_are_told() -> None:
 
     told = Run(block, layers=nn.ModuleList([Skips()])).told[0]
     assert told.idle == ("0.gate", "0.experts.1", "0.experts.2", "0.experts.3")
+    model = nn.ModuleDict({"used": nn.Linear(D, D), "spare": Router()})
+    with CallCounter(model) as calls:
+        model["used"](torch.ones(1, D))
+        assert calls.idle() == ("spare",)
 
 
 def test_a_fault_for_another_rank_is_left_to_it() -> None:
