@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from acgate.errors import TargetError, message_of
-from acgate.spec.explain import did_you_mean
+from acgate.spec.explain import nearest
 from acgate.targets.globs import select_names
 from acgate.topology.summed_gradient import ReplicatedWithSummedGradient
 
@@ -114,10 +114,12 @@ def _style(glob: str, style: object, what: str) -> Callable[[], ParallelStyle] |
             ' "colwise", or a style of torch.distributed.tensor.parallel'
         )
     if style not in STYLES:
+        near = nearest(style, STYLES)
+        hint = "" if near is None else f"; did you mean {near!r}?"
         raise TargetError(
-            f"{what}: acgate does not know the style {style!r} of {glob!r}{did_you_mean(style, STYLES)};"
+            f"{what}: acgate does not know the style {style!r} of {glob!r}{hint};"
             f" known are {', '.join(STYLES)}; for anything else give a style of"
-            " torch.distributed.tensor.parallel, or define parallelize(model, mesh, topology)"
+            " torch.distributed.tensor.parallel in a Python file, or define parallelize there"
         )
     return STYLES[style]
 

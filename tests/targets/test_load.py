@@ -48,6 +48,8 @@ max_grad_norm = 2
 generators = {"noise": random.Random(1)}
 def optimizer(model): return torch.optim.SGD(model.parameters(), lr=0.5)
 def apply_ac(model, track): return model
+def parallelize(model, mesh, topology): return NotImplemented
+tensor_parallel_plan = {"0": "colwise"}
 """
     target = load_target(write(add=extra), seed=1)
     assert (target.blocks, target.key_layers) == (("0", "1"), ("1",))
@@ -55,6 +57,9 @@ def apply_ac(model, track): return model
     assert isinstance(target.generators["noise"], random.Random)
     assert isinstance(target.optimizer(target.build_model()), torch.optim.SGD)
     assert target.applies_ac == "target"
+    assert target.parallelize is not None
+    assert target.parallelize(None, None, "ddp") is NotImplemented
+    assert target.tensor_parallel_plan == {"0": "colwise"}
 
 
 def test_generators_may_be_made_while_the_model_is_built(write: Callable[..., str]) -> None:
@@ -167,6 +172,10 @@ def test_what_a_target_must_have(write: Callable[..., str], text: str, message: 
         ("optimizer = torch.optim.SGD([torch.zeros(1)], lr=1)", "it must be a function"),
         ("apply_ac = True", "apply_ac is True (bool); it must be a function"),
         ("loss = 1", "loss is 1 (int); it must be a function"),
+        ("parallelize = 'ddp'", "parallelize is 'ddp' (str); it must be a function"),
+        ("tensor_parallel_plan = ['0']", "it must be a dict of globs over module names and styles"),
+        ("tensor_parallel_plan = {0: 'colwise'}", "it must be a dict of globs over module names and styles"),
+        ("tensor_parallel_plan = {}", "with at least one entry"),
     ],
 )
 def test_wrong_attributes_are_refused(write: Callable[..., str], add: str, message: str) -> None:

@@ -43,7 +43,7 @@ def test_no_plan_says_how_to_write_one() -> None:
     [
         (
             {"layers.*.up": "colwize"},
-            "does not know the style 'colwize' of 'layers.*.up'; did you mean \"colwise\"?",
+            "does not know the style 'colwize' of 'layers.*.up'; did you mean 'colwise'?",
         ),
         ({"layers.*.up": "packed_colwise"}, "known are colwise, colwise_gather_output,"),
         ({"layers.*.up": 3}, "the style of 'layers.*.up' is int"),
@@ -123,3 +123,36 @@ def test_a_norm_between_split_layers_gets_the_sum_of_its_gradients(
     for name, parameter in model.named_parameters():
         found = lab.assemble([rank[name] for rank in told])
         np.testing.assert_allclose(found, parameter.grad.numpy(), rtol=1e-4, atol=1e-7, err_msg=name)
+
+
+def built_in(rank: int, world_size: int) -> list[tuple[str, float]]:
+    """Return, for the built-in target, how far each part of a gradient is from that of one device."""
+    from acgate.plan.cell import Cell
+    from acgate.spec.models import Parallel
+    from acgate.targets.load import load_target
+    from acgate.topology.factory import make_topology
+
+    found = load_target(None, seed=1)
+    cell = Cell(topology="tp", precision="float32", world_size=world_size)
+    topology = make_topology(cell, rank, "cpu", Parallel(), found)
+    batch = found.batches("short", 1)[0]
+    reference = found.build_model().eval()
+    model = topology.after_ac(topology.before_ac(found.build_model().eval()), ())
+    found.loss(reference, batch).backward()
+    found.loss(model, batch).backward()
+    errors = []
+    for (name, mine), theirs in zip(model.named_parameters(), reference.parameters(), strict=True):
+        gradient = topology.gradient(name, mine, reduced=True)
+        assert gradient is not None
+        assert theirs.grad is not None
+        shard = topology.shard(name, gradient)
+        whole = theirs.grad if shard.box is None else theirs.grad[shard.box]
+        errors.append((name, float((shard.local - whole).norm() / whole.norm())))
+    return errors
+
+
+def test_the_plan_of_the_built_in_target_is_right(lab: Lab) -> None:
+    """Heads and features split over two ranks give the gradients of one device."""
+    for errors in lab.ranks.run(2, built_in):
+        assert len(errors) == 48
+        assert max(error for _, error in errors) < 1e-5, max(errors, key=lambda pair: pair[1])
