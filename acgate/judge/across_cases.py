@@ -37,7 +37,7 @@ def across_cases(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> 
     for part in _slices(inputs, across):
         if not part.empty:
             yield _case(inputs, across, part)
-    local = local_gradients_case(inputs, across)
+    local = local_gradients_case(inputs, across, noise)
     if local is not None:
         yield local
 

@@ -148,6 +148,16 @@ def test_what_other_orders_of_sums_do_is_no_difference(world: World) -> None:
     assert across_cases(beyond.play())["gradient[layers.0]"].outcome is Outcome.WARN
 
 
+@pytest.mark.parametrize(("step", "outcome"), [(0, Outcome.WARN), (1, Outcome.PASS)])
+def test_one_rounding_of_a_later_loss_is_what_other_orders_do(
+    world: World, step: int, outcome: Outcome
+) -> None:
+    """A few runs may round a single number alike; before the first update nothing was summed otherwise."""
+    ddp = in_topology(world, ranks=4)
+    ddp.error = only(1.2e-7, quantity=Quantity.LOSS, step=step)
+    assert across_cases(ddp.play())["loss"].outcome is outcome
+
+
 def test_lost_orders_leave_no_floor_and_that_is_said(world: World) -> None:
     """What would have been noise is then a note; asking comes to an end."""
     ddp = in_topology(world, ranks=4)
@@ -276,28 +286,35 @@ def test_equal_gradients_make_equal_updates(world: World) -> None:
 
 
 def test_the_update_of_a_gradient_that_is_round_off_does_not_fail(world: World) -> None:
-    """Its direction is noise, and from then on its running averages are."""
+    """Its direction is noise, and from then on its running averages are, even if the gradient grows."""
     ddp = in_topology(world)
-    ddp.size = tiny
+    ddp.size = lambda key: tiny(key) if key.step == 0 else 1.0
     ddp.error = only(1.0, quantity=Quantity.GRADIENT, name="layers.0.bias", step=0)
     ddp.statistics = update_off(ratio=1.0, gap=1.0, name="layers.0.bias")
     assert across_cases(ddp.play())["update[layers.0]"].outcome is Outcome.WARN
 
 
-def test_few_moved_elements_of_a_narrow_dtype_are_no_witness(world: World) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "elements", "outcome"),
+    [
+        ("bfloat16", 4, Outcome.WARN),
+        ("bfloat16", 100, Outcome.FAIL),
+        ("float32", 4, Outcome.FAIL),
+    ],
+)
+def test_few_moved_elements_of_a_narrow_dtype_are_no_witness(
+    world: World, dtype: str, elements: int, outcome: Outcome
+) -> None:
     """Weights of bfloat16 move by whole ulps: one element more or less is chance; many are not."""
-    for elements, outcome in ((4, Outcome.WARN), (100, Outcome.FAIL)):
-        ddp = in_topology(world)
-        ddp.error = only(1e-7, quantity=Quantity.GRADIENT)
-        ddp.statistics = update_off(ratio=0.4, gap=0.0, elements=elements)
-        ddp.structure = lambda job, structure: structure.model_copy(
-            update={
-                "parameters": {
-                    n: p.model_copy(update={"dtype": "bfloat16"}) for n, p in structure.parameters.items()
-                }
-            }
-        )
-        assert across_cases(ddp.play())["update[layers.0]"].outcome is outcome
+    ddp = in_topology(world)
+    ddp.error = only(1e-7, quantity=Quantity.GRADIENT)
+    ddp.statistics = update_off(ratio=0.4, gap=0.0, elements=elements)
+    ddp.structure = lambda job, structure: structure.model_copy(
+        update={
+            "parameters": {n: p.model_copy(update={"dtype": dtype}) for n, p in structure.parameters.items()}
+        }
+    )
+    assert across_cases(ddp.play())["update[layers.0]"].outcome is outcome
 
 
 def test_a_floor_does_not_hide_a_missing_update(world: World) -> None:
@@ -331,12 +348,50 @@ def test_what_is_not_finite_fails_on_either_side(world: World) -> None:
             found.model_copy(update={field: 1}) if key.name == WRONG and job.name == ACROSS else found
         )
         assert across_cases(ddp.play())["gradient[layers.0]"].outcome is Outcome.FAIL
-    both = {"nonfinite_reference": 2, "nonfinite_candidate": 2}
-    mask = in_topology(world)
-    mask.statistics = lambda job, key, found: (
-        found.model_copy(update=both) if key.quantity is Quantity.BUFFER else found
+
+
+@pytest.mark.parametrize(
+    ("counts", "changes", "outcome"),
+    [((2, 2), False, Outcome.PASS), ((2, 3), False, Outcome.FAIL), ((2, 2), True, Outcome.FAIL)],
+)
+def test_a_mask_is_equal_and_never_changes(
+    world: World, counts: tuple[int, int], changes: bool, outcome: Outcome
+) -> None:
+    """Only then is a buffer with infinities no fault."""
+    ddp = in_topology(world)
+    found = dict(zip(("nonfinite_reference", "nonfinite_candidate"), counts, strict=True))
+    ddp.statistics = lambda job, key, made: (
+        made.model_copy(update=found) if key.quantity is Quantity.BUFFER else made
     )
-    assert across_cases(mask.play())["buffers"].outcome is Outcome.PASS
+    ddp.error = lambda job, key: 1.0 * changes * key.step * (key.quantity is Quantity.BUFFER)
+    assert across_cases(ddp.play())["buffers"].outcome is outcome
+
+
+def test_tensors_without_elements_are_equal(world: World) -> None:
+    """There is nothing in them to differ."""
+    ddp = in_topology(world)
+    ddp.statistics = lambda job, key, found: (
+        found.model_copy(update={"elements": 0}) if key.name == WRONG else found
+    )
+    assert across_cases(ddp.play())["gradient[layers.0]"].outcome is Outcome.PASS
+
+
+def test_what_is_measured_beside_is_not_counted(world: World) -> None:
+    """A gradient before its reduction belongs to no case of this comparison."""
+    ddp = in_topology(world)
+
+    def change(job: TrackJob, run: TrackEvidence) -> TrackEvidence:
+        extra = tuple(
+            one.model_copy(update={"key": one.key.model_copy(update={"micro": 0})})
+            for one in run.measurements
+            if one.key.quantity is Quantity.GRADIENT
+        )
+        return (
+            run.model_copy(update={"measurements": run.measurements + extra}) if job.name == ACROSS else run
+        )
+
+    ddp.change = change
+    assert {case.outcome for case in across_cases(ddp.play()).values()} == {Outcome.PASS}
 
 
 def without(run: TrackEvidence, wanted: Callable[[TensorKey], bool]) -> TrackEvidence:
@@ -561,22 +616,45 @@ def test_fewer_layers_than_asked_for_are_an_error(world: World) -> None:
     assert "fewer blocks were built" in case.headline
 
 
+def own_noise(size: float) -> Callable[[TrackJob, TensorKey], float]:
+    """`none` does not repeat itself; once more it is off by less than the floor of its other repeats."""
+    own = {"none.across": 1.5, "none.repeat-1": 1.0, "none.repeat-2": 1.0, "none.repeat-3": 0.5}
+    return lambda job, key: size * own.get(job.name, 0.0) * (key.quantity is Quantity.GRADIENT)
+
+
 def test_none_once_more_shows_whether_it_repeats_itself(world: World) -> None:
     """A topology that is not deterministic is judged by its floor, also where only this run shows it."""
     ddp = in_topology(world)
-
-    def error(job: TrackJob, key: TensorKey) -> float:
-        noisy = key.quantity is Quantity.GRADIENT and not job.virtual
-        return 1e-7 * (1 + len(job.name) % 3) if noisy else 0.0
-
-    ddp.error = error
+    ddp.error = own_noise(1e-7)
     cell = ddp.play()
     assert cell.repeatable is False
     assert "none.repeat-3" in ddp.runs
-    assert across_cases(cell)["gradient[layers.0]"].outcome in {Outcome.PASS, Outcome.WARN}
-    assert cell.outcome in {Outcome.PASS, Outcome.WARN}
-    quiet = in_topology(world)
-    assert quiet.play().repeatable is True
+    case = across_cases(cell)["gradient[layers.0]"]
+    assert case.outcome is Outcome.PASS
+    assert case.differences[0].floor == pytest.approx(2e-7)
+    local = across_cases(cell)["gradient[local]"]
+    assert (local.outcome, "does not repeat itself" in local.headline) == (Outcome.SKIPPED, True)
+    assert cell.outcome is Outcome.PASS
+    assert in_topology(world).play().repeatable is True
+
+
+def test_noise_that_could_not_be_measured_is_no_failure_and_no_pass(world: World) -> None:
+    """Above the limit may be its noise."""
+    ddp = in_topology(world)
+    ddp.error = own_noise(0.1)
+    ddp.problem = lambda job: "killed" if job.name == "none.repeat-2" else None
+    case = across_cases(ddp.play())["gradient[layers.0]"]
+    assert case.outcome is Outcome.ERROR
+    assert "the noise of the reference could not be measured" in case.text
+
+
+def test_a_reference_that_draws_freely_hides_anything(world: World) -> None:
+    """Inside its noise or outside, nothing was checked."""
+    ddp = in_topology(world)
+    ddp.error = lambda job, key: 0.1 * len(job.name) * (not job.virtual) * (key.quantity is Quantity.LOSS)
+    case = across_cases(ddp.play())["loss"]
+    assert case.outcome is Outcome.ERROR
+    assert "seed every generator" in case.text
 
 
 def test_local_gradients_are_equal_bit_for_bit_on_every_replica(world: World) -> None:
