@@ -142,8 +142,16 @@ class VirtualRanks:
         return self.inner.accumulating(model, last=last or self.every)
 
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> None:
-        """Clip the reduced gradients by their norm."""
-        self.inner.clip(parameters, max_norm)
+        """Clip the reduced gradients by their norm, added up as precisely as over shards and stages.
+
+        DDP clips as one device does, and FSDP1 in its own way, which is that of one device for one rank.
+        """
+        if self.name in {"ddp", "fsdp1"}:
+            self.inner.clip(parameters, max_norm)
+            return
+        from acgate.topology.clip import clip_sharded  # noqa: PLC0415 - slow to import
+
+        clip_sharded(parameters, max_norm)
 
     def gradient(self, name: str, parameter: Tensor, *, reduced: bool) -> Tensor | None:
         """Return the gradient of the parameter as far as it is accumulated."""

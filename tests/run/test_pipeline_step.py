@@ -270,10 +270,8 @@ def test_clipping_goes_by_the_norm_of_all_stages(real, write):
     target = write(
         more="\nmax_grad_norm = 0.01\ndef optimizer(m): return torch.optim.SGD(m.parameters(), lr=9.0)\n"
     )
-    there, played = real(job_for(target)), alone(job_for(target, virtual=True))
-    weights = {name: w for stage in there for name, w in stage.steps[1].weights.items()}
-    for name, weight in played.steps[1].weights.items():
-        assert weights[name].norm == pytest.approx(weight.norm, rel=1e-6)
+    there = hashes(real(job_for(target)))
+    assert differing(there, hashes([alone(job_for(target, virtual=True))])) == []
 
 
 def test_two_forwards_come_before_two_backwards(real, write):

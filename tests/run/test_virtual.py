@@ -170,6 +170,13 @@ def test_shards_equal_what_the_virtual_run_spilled(real, write, tmp_path, topolo
     assert differing(of_replicas(there), of_replicas(played)) == []
 
 
+def test_clipping_over_shards_is_played_bit_by_bit(real, write, tmp_path):
+    """The norm over shards gives the same factor as that of the whole gradients."""
+    target = write(more="\nmax_grad_norm = 0.01\n")
+    alone(job_for(target, "fsdp", virtual=True, details=SPILL), str(tmp_path))
+    assert furthest(real(job_for(target, "fsdp", details=READ), tmp_path))[0] == 0
+
+
 @pytest.mark.parametrize("reduce_dtype", ["float32", "bfloat16"])
 def test_fsdp_mixed_precision_is_played_by_fsdp_over_one_rank(ranks, real, write, tmp_path, reduce_dtype):
     """FSDP's own casts, and the dtype in which it reduces, are those of the real ranks."""
