@@ -277,6 +277,34 @@ def asked(rank: int, world_size: int, topology: str) -> str:
     return json.dumps(calls)
 
 
+def unreduced(
+    rank: int, world_size: int, topology: str, precision: str, replica: int | None
+) -> list[dict[str, Held]]:
+    """Accumulate three micro-steps of a replica without reducing; one rank may play a replica of two."""
+    cell = Cell(topology=topology, precision=precision, world_size=world_size)
+    found = target()
+    made = make_topology(cell, rank, "cpu", Parallel(), found)
+    model = made.after_ac(made.before_ac(found.build_model()), BLOCKS)
+    played = rank if replica is None else replica
+    torch.manual_seed(11 + played)
+    seen = []
+    for batch in found.batches("default", 6)[played::2]:
+        with made.accumulating(model, last=False) as reduced:
+            found.loss(model, batch).backward()
+        gradients = {
+            name: made.gradient(name, parameter, reduced=reduced)
+            for name, parameter in parameters_of(model).items()
+        }
+        seen.append(
+            {
+                name: Held.of(made.shard(name, g, reduced=reduced))
+                for name, g in gradients.items()
+                if g is not None
+            }
+        )
+    return seen
+
+
 class HeadNorm(nn.Module):
     """Heads that are normalised before they meet, as queries and keys are in recent models."""
 

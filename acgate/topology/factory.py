@@ -38,7 +38,8 @@ def make_topology(cell: Cell, rank: int, device: str, parallel: Parallel, target
             from acgate.topology.ddp import DataParallel  # noqa: PLC0415
 
             made = DataParallel(cell, rank, device, parallel, target)
-        case "fsdp":
+        # One rank that plays fsdp+tp has no group to split the model over.
+        case "fsdp" | "fsdp+tp" if cell.topology == "fsdp" or cell.world_size == 1:
             from acgate.topology.fsdp import FullyShard  # noqa: PLC0415
 
             made = FullyShard(cell, rank, device, parallel, target)

@@ -9,7 +9,7 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
-from acgate.topology.fsdp import REDUCE_DTYPES
+from acgate.topology.fsdp import REDUCE_DTYPES, wrap_fsdp
 from acgate.topology.ranks import Ranks
 from acgate.topology.trainable import require_trainable
 from acgate.topology.units import units_of
@@ -30,6 +30,11 @@ class FullyShardedOne(Ranks):
             TargetError: There is nothing to train, or `parallelize` returned no module.
         """
         require_trainable(model, self.name)
+        if self.world_size == 1:
+            # FSDP1 shards nothing over one rank, and then mixes precision in another way. FSDP2 computes
+            # as FSDP1 does on several; that one accumulates in the dtype of the computation.
+            alone = self.parallel.model_copy(update={"reduce_dtype": "bfloat16"})
+            return wrap_fsdp(model, blocks, self.mesh(("dp", 1)), self.cell.precision, alone)
         if self.target.parallelize is not None:
             wrapped = self.by_target(model, self.mesh(("dp", self.world_size)), self.name)
             if wrapped is not None:

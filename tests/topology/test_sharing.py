@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import topology_runs
 from topology_runs import options_of
 
 from acgate.spec.models import Parallel
@@ -157,3 +158,17 @@ def test_fsdps_own_mixed_precision_keeps_float32_shards(lab: Lab, topology: str,
         found = lab.assemble(parts)
         error = np.linalg.norm(found - gradient) / np.linalg.norm(gradient)
         assert 1e-5 < error < 0.2, (name, error)
+
+
+@pytest.mark.parametrize("topology", ["fsdp", "fsdp1"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16.mixed"])
+def test_one_rank_can_play_a_replica_bit_for_bit(lab: Lab, topology: str, precision: str) -> None:
+    """FSDP over one rank accumulates, in its mixed precision too, as each of several ranks does."""
+    told = lab.ranks.run(2, topology_runs.unreduced, topology, precision, None)
+    for replica, expected in enumerate(told):
+        [played] = lab.ranks.run(1, topology_runs.unreduced, topology, precision, replica)
+        for micro, (mine, theirs) in enumerate(zip(played, expected, strict=True)):
+            assert list(mine) == list(theirs)
+            for name, held in mine.items():
+                assert (held.dtype, held.own) == (theirs[name].dtype, True)
+                assert np.array_equal(held.local, theirs[name].local), (name, micro)
