@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from acgate.errors import AcgateError, IncompleteError, TargetError, WorkerDiedError
-from acgate.run.outcomes import ends_worker, joint_error
-from acgate.run.queue import JobOutcome
+from acgate.plan.job import SurveyJob
+from acgate.run.outcomes import ends_worker, is_mark_of, joint_error
+from acgate.run.queue import JobOrder, JobOutcome
+from acgate.spec.models import GateSpec
 
 
 def mark(rank: int, kind: type[AcgateError] | None = None, message: str = "") -> JobOutcome:
@@ -51,3 +53,12 @@ def test_a_process_that_was_to_exit_gets_no_further_job():
     """After `sys.exit` in the target nobody relies on that process."""
     assert ends_worker(mark(0, WorkerDiedError, "sys.exit"))
     assert not ends_worker(mark(0, TargetError, "no blocks"))
+
+
+def test_each_rank_answers_for_itself():
+    """A mark counts for the run, the order and the rank that it names, and for nothing else."""
+    order = JobOrder(nonce="n", number=1, ticket="t", job=SurveyJob(spec=GateSpec()), end="end")
+    assert is_mark_of(mark(1), order, 1)
+    assert not is_mark_of(mark(1), order, 0)
+    for other in ({"nonce": "o"}, {"number": 2}, {"ticket": "o"}):
+        assert not is_mark_of(mark(1), order.model_copy(update=other), 1)

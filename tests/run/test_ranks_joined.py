@@ -34,14 +34,11 @@ def under_a_launcher(*command: str, folder: Path) -> subprocess.CompletedProcess
 
 def test_jobs_until_a_rank_dies(tmp_path):
     """Jobs are done together; after a death the one at hand is incomplete within seconds, the rest at once."""
-    ended = under_a_launcher(
-        str(ENTRY), str(tmp_path), "both", "single", "one", "again", "dies", "left", folder=tmp_path
-    )
+    ended = under_a_launcher(str(ENTRY), str(tmp_path), "one", "dies", "left", folder=tmp_path)
     assert ended.returncode == 1
     told = {
         name: (text, seconds) for name, text, seconds in json.loads((tmp_path / "ended.json").read_text())
     }
-    assert told["both"][0] == told["single"][0] == told["again"][0] == "done"
     assert told["one"][0] == "TargetError: rank 1: no such file on this rank"
     assert told["dies"][0].startswith(
         "IncompleteError: run dies of cell ddp-float32 was given up: the launcher"
@@ -49,6 +46,14 @@ def test_jobs_until_a_rank_dies(tmp_path):
     assert told["dies"][1] < 10
     assert told["left"][0].startswith("IncompleteError: run left of cell ddp-float32 was not begun")
     assert told["left"][1] < 1
+
+
+def test_all_ranks_take_part_until_there_is_nothing_more_to_do(tmp_path):
+    """The same processes do all jobs, only rank 0 where one is enough, and all of them end."""
+    ended = under_a_launcher(str(ENTRY), str(tmp_path), "both", "single", "again", folder=tmp_path)
+    assert ended.returncode == 0
+    told = {name: text for name, text, _seconds in json.loads((tmp_path / "ended.json").read_text())}
+    assert set(told.values()) == {"done"}
     pids = {rank: (tmp_path / f"both.rank{rank}.txt").read_text().split()[-1] for rank in (0, 1)}
     assert (tmp_path / "again.rank1.txt").read_text() == f"[0, 1] 2 {pids[1]}"
     assert (tmp_path / "single.rank0.txt").read_text() == f"[0] 2 {pids[0]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def test_every_rank_does_its_part_and_skips_what_needs_fewer(pool):
     supervisor.perform(job("done-both"), ignore)
     supervisor.perform(job("done-one", ranks=1), ignore)
     supervisor.perform(job("done-again"), ignore)
-    assert marks(root, 1) == marks(root, 3) == ["1.rank0.done.json", "1.rank1.done.json"] or marks(root, 3)
+    assert marks(root, 1) == ["1.rank0.done.json", "1.rank1.done.json"]
     assert marks(root, 2) == ["2.rank0.done.json"]
     pids = [(root / f"done-{name}.rank{r}.txt").read_text() for name in ("both", "again") for r in (0, 1)]
     assert pids[:2] == pids[2:]
@@ -87,15 +86,6 @@ def test_a_job_that_needs_more_ranks_is_refused(pool, tmp_path):
             executor.perform(job("done"), ignore)
 
 
-def test_a_mark_of_another_rank_proves_nothing(pool):
-    """Each rank answers for itself: a mark in its place that names another rank does not count."""
-    supervisor, root = pool
-    supervisor.perform(job("done-first"), ignore)
-    number = max(int(path.name.split(".")[0]) for path in (root / "jobs/worker-1").glob("*.done.json"))
-    mark = json.loads((root / f"jobs/worker-1/{number}.rank1.done.json").read_text())
-    assert (mark["rank"], mark["number"], mark["nonce"]) == (1, number, "nonce")
-
-
 def test_ranks_meet_in_a_collective_and_in_the_store(tmp_path, monkeypatch):
     """Each job gets a store of its own, in which a process group and messages of the ranks find each other."""
     monkeypatch.setenv("ACGATE_TEST_COLLECTIVES", "1")
@@ -103,4 +93,4 @@ def test_ranks_meet_in_a_collective_and_in_the_store(tmp_path, monkeypatch):
         for name in ("meet-1", "meet-2"):
             supervisor.perform(job(name), ignore)
             told = [(tmp_path / f"{name}.rank{rank}.txt").read_text() for rank in (0, 1)]
-            assert told == ["{0: b'0', 1: b'1'}"] * 2
+            assert told == [f"{{0: b'{name} 0', 1: b'{name} 1'}}"] * 2
