@@ -1,4 +1,4 @@
-"""What a rank is about to do in a step, and where ranks that must do the same do not."""
+"""Where ranks that must do the same in a step are about to do something else."""
 
 from __future__ import annotations
 
@@ -6,83 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 
-from pydantic import Field
-
+from acgate.evidence.agreement_records import MAX_DECISIONS, Agreement, BatchTensor, RegionSeen
 from acgate.evidence.records import Fact
-from acgate.spec.models import Frozen
-from acgate.vocabulary import FindingKind, Implementation
+from acgate.vocabulary import FindingKind
 
-MAX_DECISIONS = 2_000
-"""Decisions of one region that are told; of further ones only the digest."""
-
-
-class BatchTensor(Frozen):
-    """One tensor of the micro-batch that a rank trains on."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    hash: str
-
-
-class RegionSeen(Frozen):
-    """A checkpointed region as its forward entered it; see `RegionRecord` for what fields mean.
-
-    Attributes:
-        calls: Forward calls of the module of that name in this step; 0 where it is no module.
-        decisions: Digest of what the policy decided, the key of `Agreement.logs`.
-    """
-
-    name: str
-    class_name: str = ""
-    implementation: Implementation = Implementation.NON_REENTRANT
-    early_stop: bool = True
-    preserve_rng_state: bool = True
-    determinism_check: bool = True
-    selective: bool = False
-    allow_cache_entry_mutation: bool = False
-    policy: str | None = None
-    policy_identity: str | None = None
-    calls: int = 0
-    decisions: str | None = None
-
-
-class Agreement(Frozen):
-    """What one rank tells the others before its first backward of a step.
-
-    Attributes:
-        stage: Pipeline stage; ranks of one stage have the same regions.
-        replica: Share of the data; ranks of one stage and replica decide alike as well.
-        target: Digest of the target's source and configuration.
-        seed: Base seed of the run.
-        batch: Tensors of the first micro-batch.
-        regions: In order of forward.
-        idle: Modules that this forward did not call, nor anything in them.
-        words: Every different decision, such as `aten.mm.default MUST_SAVE`.
-        logs: Decisions in order, as positions in `words`, by digest; equal regions share one.
-    """
-
-    rank: int
-    stage: int = 0
-    replica: int = 0
-    torch: str = ""
-    acgate: str = ""
-    target: str = ""
-    seed: int = 0
-    batch: tuple[BatchTensor, ...] = ()
-    regions: tuple[RegionSeen, ...] = ()
-    idle: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    logs: dict[str, tuple[int, ...]] = Field(default_factory=dict)
-
-    def log(self, region: RegionSeen) -> tuple[str, ...]:
-        """Return the decisions about a region in order, at most `MAX_DECISIONS`."""
-        return tuple(self.words[index] for index in self.logs.get(region.decisions or "", ()))
-
-    def skipped(self, name: str) -> bool:
-        """Say whether the forward did not call the module of that name."""
-        return any(name == idle or name.startswith(f"{idle}.") for idle in self.idle)
-
+__all__ = ["MAX_DECISIONS", "Agreement", "BatchTensor", "RegionSeen", "disagreements"]
 
 Difference = tuple[str, str]
 """Where on a rank (`region layers.3`, or nothing), and what is otherwise there."""
@@ -188,7 +116,7 @@ def _flags(mine: RegionSeen, theirs: RegionSeen, other: Agreement) -> Difference
             return f"region {mine.name}", f"{words} {here} where rank {other.rank} has {there}"
     if mine.policy_identity != theirs.policy_identity:
         return f"region {mine.name}", (
-            f"its policy {mine.policy} has other code, operators or constants than on rank {other.rank}"
+            f"its policy ({mine.policy}) has other code, operators or constants than on rank {other.rank}"
         )
     return None
 

@@ -3,8 +3,9 @@
 NOTE [ Seams ] The names that `torch.utils.checkpoint` looks up at each call are replaced by
 subclasses while a monitor is installed, so every region is seen whoever made it: the frame of a
 non-reentrant region (`seam_frame.py`), the caching mode of a selective policy (`seam_policy.py`),
-and `CheckpointFunction.apply` of the reentrant form. What such a name is called proves nothing
-about what it does on the next torch: `canary.py` proves it, before each observed run.
+and `CheckpointFunction.apply` of the reentrant form (`seam_reentrant.py`). What such a name is
+called proves nothing about what it does on the next torch: `canary.py` proves it, before each
+observed run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from acgate.observe.region import Region
 from acgate.observe.seam_frame import noting_inputs, observed_frame
 from acgate.observe.seam_names import class_name, region_target
 from acgate.observe.seam_policy import PolicySeam
-from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task, tracing
+from acgate.observe.seam_reentrant import watched_reentrant
+from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ class RegionMonitor:
             if hasattr(torch_checkpoint, "_NoopSaveInputs"):
                 saver = torch_checkpoint._NoopSaveInputs
                 stack.enter_context(_replaced("_NoopSaveInputs", noting_inputs(saver, self)))
-            stack.enter_context(self._watched_reentrant())
+            stack.enter_context(watched_reentrant(self))
             self._calls = CallCounter(self._model, on_replay=self._module_replayed)
             stack.enter_context(self._calls)
             if not self._early_stop:
@@ -107,49 +109,10 @@ class RegionMonitor:
         self._active.clear()
         self._installed.close()
 
-    @contextlib.contextmanager
-    def _watched_reentrant(self) -> Any:
-        function = torch_checkpoint.CheckpointFunction
-        original: Any = function.apply
-
-        def apply(run: Callable[..., Any], preserve: bool, *args: Any) -> Any:  # noqa: FBT001 - torch's signature
-            if tracing() or not torch.is_grad_enabled():
-                return original(run, preserve, *args)
-            region = self._describe(run, Implementation.REENTRANT)
-            region.preserve_rng_state = bool(preserve)
-            region.early_stop = False
-            return original(self._reentrant(region, run, args), preserve, *args)
-
-        function.apply = staticmethod(apply)  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            del function.apply  # uncovers the inherited class method
-
-    def _reentrant(
-        self, region: Region, run: Callable[..., Any], inputs: tuple[Any, ...]
-    ) -> Callable[..., Any]:
-        # `inputs` only live for the forward: torch keeps them itself
-        waiting = [inputs]
-
-        def forward_or_replay(*args: Any) -> Any:
-            if waiting:
-                self.enter(region, waiting.pop())
-                result = run(*args)
-                self.leave(region)
-                return result
-            depth = self.replay_began(region)
-            try:
-                with self.planting.other_numbers(region):
-                    return run(*args)
-            finally:
-                self.replay_ended(depth)
-
-        return forward_or_replay
-
     # -- regions --------------------------------------------------------------------------------
 
-    def _describe(self, function: Callable[..., Any], implementation: Implementation) -> Region:
+    def describe(self, function: Callable[..., Any], implementation: Implementation) -> Region:
+        """Return a region for a function that is about to be checkpointed."""
         name, class_name = region_target(function, self._names)
         return Region(name, class_name, implementation, counted=self._counts())
 
@@ -164,7 +127,7 @@ class RegionMonitor:
 
     def new_frame(self, function: Callable[..., Any]) -> Region:
         """Return a region for a non-reentrant frame that torch builds."""
-        return self._describe(function, Implementation.NON_REENTRANT)
+        return self.describe(function, Implementation.NON_REENTRANT)
 
     def note_saved_inputs(self, inputs: tuple[Any, ...]) -> None:
         """Torch saves these inputs for the frame that it builds next."""

@@ -206,3 +206,12 @@ def test_an_agreement_is_plain_data() -> None:
     told = agreement(3, idle=("dropout",))
     assert Agreement.model_validate_json(told.model_dump_json()) == told
     assert told.log(told.regions[0]) == (WORDS[2], WORDS[0], WORDS[1])
+
+
+def test_digests_of_regions_and_of_decisions() -> None:
+    """The short form says the same: flags change the one, decisions the other."""
+    told, decided, flagged = agreement(), agreement(1, [(2, 0, 1), (2, 0, 0)]), agreement()
+    odd = told.regions[0].model_copy(update={"early_stop": False})
+    flagged = told.model_copy(update={"regions": (odd, told.regions[1])})
+    assert told.regions_digest() == decided.regions_digest() != flagged.regions_digest()
+    assert told.decisions_digest() == flagged.decisions_digest() != decided.decisions_digest()
