@@ -494,11 +494,11 @@ def test_a_model_that_communicates_by_itself_cannot_be_played(world: World) -> N
 def test_work_shared_in_an_unknown_way_is_not_compared(world: World) -> None:
     """Unless it is known what ranks have in common."""
 
-    def shared(world: World, *, known: bool) -> dict[str, Case]:
+    def shared(world: World, *, known: bool, by: str = "target") -> dict[str, Case]:
         ddp = in_topology(world)
         ddp.change = lambda job, run: run.model_copy(
             update={
-                "shared_by": "target",
+                "shared_by": by,
                 "ranks": tuple(r.model_copy(update={"replicates": known}) for r in run.ranks),
             }
         )
@@ -506,6 +506,7 @@ def test_work_shared_in_an_unknown_way_is_not_compared(world: World) -> None:
 
     assert shared(world, known=False)["gradient"].outcome is Outcome.SKIPPED
     assert "gradient" not in shared(world, known=True)
+    assert "gradient" not in shared(world, known=False, by="acgate")
 
 
 @pytest.mark.parametrize("name", [VIRTUAL, ACROSS])

@@ -8,7 +8,7 @@ import pytest
 
 from acgate.errors import ExitCode
 from acgate.evidence.records import Fact, Raised
-from acgate.judge.ranks import differing_ranks
+from acgate.judge.ranks import alone, differing_ranks
 from acgate.judge.wiring import AGREEMENT
 from acgate.spec.models import Allow, GateSpec
 from acgate.vocabulary import FindingKind, Outcome, Quantity, Severity
@@ -187,6 +187,22 @@ def test_one_rank_that_raises_alone_could_not_be_checked(
         assert "OutOfMemoryError in backward, step 1: full" in found.headline
 
 
+def test_who_raised_alone_is_known_without_records_of_ranks(world: World) -> None:
+    """The cell says how many there are; ranks that stopped each other did not raise alone."""
+    ddp = on_ranks(world)
+    ddp.play()
+    bare = ddp.runs["block"].model_copy(update={"ranks": ()})
+
+    def raised_on(*ranks: int, phase: str = "backward") -> tuple[int, ...]:
+        error = Raised(type="E", message="m", phase=phase, ranks=ranks)
+        return alone(bare.model_copy(update={"raised": error}))
+
+    assert raised_on(1) == (1,)
+    assert raised_on(0, 1) == ()
+    assert raised_on() == ()
+    assert raised_on(1, phase="agreement") == ()
+
+
 def test_a_reference_that_raises_on_one_rank_says_so(world: World, case: FindCase) -> None:
     """It is an error as ever."""
     ddp = on_ranks(world)
@@ -219,6 +235,7 @@ def test_ranks_that_left_nothing_are_an_error(world: World, case: FindCase, what
     )
     found = case(ddp.play(), "none", "agreement")
     assert found.outcome is Outcome.ERROR
+    assert found.compared == (1 if what == "a rank" else 2)
     assert "could not be checked" in found.headline
 
 
