@@ -21,6 +21,9 @@ TRAINING = PHASES[:-1]
 _POINT_TO_POINT = ("send", "recv", "p2p")
 """Parts of the names of operators that take two ranks, which do not do the same."""
 
+_UNEVEN = ("alltoall", "all_to_all", "gather_", "scatter_")
+"""How the names of collectives begin whose tensors may differ in size from rank to rank."""
+
 
 def communication_facts(parts: Sequence[TrackEvidence]) -> Iterator[Fact]:
     """Yield what is wrong with the collectives of the observed step.
@@ -58,7 +61,7 @@ def _different_collectives(ranks: Sequence[RankRecord], seen: Mapping[int, Obser
         named_members = _members(group)
         for members in [named_members] if named_members else stages(ranks).values():
             own = {r: [c for c in calls[r] if c.group == group] for r in members if r in calls}
-            _note(found, own, lambda call: call.signature)
+            _note(found, own, _in_group)
     for members in same_data(ranks):
         _note(found, {rank: calls[rank] for rank in members if rank in calls}, _program)
     for members, detail in found.items():
@@ -74,6 +77,13 @@ def _members(group: str) -> tuple[int, ...]:
     """Return the ranks of a group, none where they are not known."""
     words = group.split(",")
     return tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
+
+
+def _in_group(call: Collective) -> str:
+    """Return what ranks of a group must have in common; tokens are routed in shares of any size."""
+    operator = call.operator.rpartition(".")[2]
+    uneven = operator.startswith(_UNEVEN)
+    return f"{call.phase} {call.operator}" if uneven else call.signature
 
 
 def _program(call: Collective) -> str:

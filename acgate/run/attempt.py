@@ -234,14 +234,12 @@ class Attempt:
     def _observer(self, core: nn.Module, optimizer: torch.optim.Optimizer) -> Observer:
         job = self.job
         plant = None if self.at_output else job.plant
-        if job.ranks == 1:
-            return Observer(core, early_stop=job.early_stop, plant=plant, optimizer=optimizer)
         return Observer(
             core,
             early_stop=job.early_stop,
             plant=plant,
             optimizer=optimizer,
-            ranks=job.ranks,
+            ranks=job.cell.world_size,  # also where one device plays them
             rank=self.world.rank,
             whereabouts=self.world.whereabouts,
         )

@@ -228,6 +228,7 @@ class Stepper:
 
     def _optimize(self, step: int) -> None:
         self.position.phase, self.position.micro = "optimizer", None
+        self.observer.before_optimizer()
         with self.clock.measure("optimizer"):
             if self.target.max_grad_norm is not None:
                 self.topology.clip(self._parameters.values(), self.target.max_grad_norm)

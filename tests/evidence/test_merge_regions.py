@@ -223,3 +223,13 @@ def test_code_that_communicates_in_replays_is_named_once_per_place(observed):
             "model.py:12 calls c10d.allreduce_ in each replay",
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("operator", "differs"),
+    [("c10d.alltoall_base_", False), ("c10d.gather_", False), ("c10d.allreduce_", True)],
+)
+def test_only_collectives_that_route_may_have_other_sizes_on_each_rank(observed, operator, differs):
+    """Experts get as many tokens as were chosen; what is added up must have one shape everywhere."""
+    sizes = [{"collectives": (call(operator=operator, shapes=(f"float32[{n}]",)),)} for n in (3, 5)]
+    assert bool(facts(observed(*sizes))) is differs
