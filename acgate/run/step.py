@@ -10,6 +10,7 @@ from acgate.observe import module_state, rng
 from acgate.observe.content_hash import describe
 from acgate.observe.timing import Clock
 from acgate.run.beside import beside
+from acgate.run.movement import Movement
 from acgate.run.names import by_canonical_name
 from acgate.run.precision import convert_batch, forward_context
 from acgate.targets.batch import named_tensors
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 PER_STEP = -1
 """`micro` of what exists once per optimizer step."""
-
-_SAMPLE = 4096
-"""Elements per tensor that are looked at to say which share of the weights moved."""
 
 
 @dataclass(slots=True)
@@ -79,8 +77,7 @@ class Stepper:
     clock: Clock = field(init=False)
     _parameters: dict[str, torch.Tensor] = field(init=False)
     _parts: dict[str, int] = field(init=False)
-    _known: dict[str, str] = field(init=False)
-    _samples: dict[str, torch.Tensor] = field(init=False)
+    _movement: Movement = field(init=False)
     _before: dict[str, torch.Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,8 +85,9 @@ class Stepper:
         self._parameters = by_canonical_name(self.core.named_parameters())
         self._parts = {name: self.topology.shard(name, p).part for name, p in self._parameters.items()}
         self._before = {}
-        self._known = {name: describe(p).hash for name, p in self._parameters.items()}
-        self._samples = {name: self._sample(name) for name, p in self._parameters.items() if p.requires_grad}
+        self._movement = Movement(
+            self._parameters, lambda name: self.topology.shard(name, self._parameters[name]).local
+        )
 
     def run(self, step: int, *, observe: bool) -> StepRecord:
         """Run one step of `micro_steps` forwards, each with its backward, then the optimizer."""
@@ -221,7 +219,7 @@ class Stepper:
         An optimizer inside backward has consumed it by now: then what arrived is taken.
         """
         for name, parameter in self._parameters.items():
-            if parameter.requires_grad or name in self._samples:
+            if parameter.requires_grad or name in self._movement:
                 captured = self.hooks.captured(name)
                 own = self.topology.gradient(name, parameter, reduced=reduced)
                 yield name, own if captured is None else captured
@@ -247,9 +245,9 @@ class Stepper:
         with self.clock.measure("observe"):
             buffers, state = self._own(step)
             weights = {name: _described(p, self._parts[name]) for name, p in self._parameters.items()}
-            moved, share = self._moved(weights)
+            moved, share = self._movement.since_last(weights)
             regions, replays = self.observer.step_counts()
-        record = StepRecord(
+        return StepRecord(
             step=step,
             schedule=schedule,
             micro=micro,
@@ -265,8 +263,6 @@ class Stepper:
             replays=replays,
             seconds=Seconds(**self.clock.seconds()),
         )
-        self._known = {name: weight.hash for name, weight in weights.items()}
-        return record
 
     def _own(self, step: int) -> tuple[dict[str, TensorRecord], dict[str, StateRecord]]:
         """Record what every replica has for itself after a step: buffers, and state of modules."""
@@ -281,22 +277,6 @@ class Stepper:
         return records, module_state.snapshot(self.core) | self.outside.changes(
             beside(self.core, self.optimizer)
         )
-
-    def _moved(self, weights: dict[str, TensorRecord]) -> tuple[int, float | None]:
-        """Count trainable tensors that changed, and the share of sampled elements that did."""
-        changed = elements = 0
-        for name, before in self._samples.items():
-            after = self._sample(name)
-            changed += int((before != after).sum())
-            elements += before.numel()
-            self._samples[name] = after
-        moved = sum(weights[name].hash != self._known[name] for name in self._samples)
-        return moved, changed / elements if elements else None
-
-    def _sample(self, name: str) -> torch.Tensor:
-        """Take a few elements of what this rank holds of a parameter."""
-        flat = self.topology.shard(name, self._parameters[name]).local.detach().reshape(-1)
-        return flat[:: max(1, flat.numel() // _SAMPLE)].clone()
 
 
 def _described(tensor: torch.Tensor, part: int) -> TensorRecord:
