@@ -710,3 +710,14 @@ def test_one_rank_is_compared_with_one_device_by_itself(world: World) -> None:
     assert "agreement" not in found
     assert {case.outcome for case in found.values()} == {Outcome.PASS}
     assert "on 1 replica" in found["gradient[local]"].headline
+
+
+def test_none_once_more_is_the_repeat_that_other_differences_ask_for(world: World) -> None:
+    """Where a track differs in a generator, it is already known whether `none` repeats that."""
+    ddp = in_topology(world)
+    ddp.rng = lambda job, step: "other" if job.track == "block" else "same"
+    assert ddp.play().outcome is Outcome.FAIL
+    assert "none.repeat-1" not in ddp.runs
+    clock = in_topology(world)
+    clock.rng = lambda job, step: job.name
+    assert clock.play().outcome is Outcome.ERROR  # the only generator is left out
