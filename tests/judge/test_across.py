@@ -721,3 +721,29 @@ def test_none_once_more_is_the_repeat_that_other_differences_ask_for(world: Worl
     clock = in_topology(world)
     clock.rng = lambda job, step: job.name
     assert clock.play().outcome is Outcome.ERROR  # the only generator is left out
+
+
+def test_direction_is_judged_by_the_limits_across_topologies(world: World) -> None:
+    """Where products are cut in two they are wider than those of one topology."""
+    limits = load_tolerances(FILES, "float32")
+    wide, narrow = (
+        limits.limit(comparison, Quantity.UPDATE, "cosine", WRONG, "tp").limit
+        for comparison in ("topology_vs_single", "ac_vs_none")
+    )
+    assert narrow < wide / 2
+    tp = in_topology(world, "tp")
+    tp.error = only(1e-7, quantity=Quantity.GRADIENT)
+    tp.statistics = update_off(ratio=1.0, gap=wide / 2)
+    found = across_cases(tp.play())["update[layers.0]"].differences
+    assert [one.band for one in found] == [Band.UNEXPLAINED] * 2
+
+
+def test_ac_is_named_where_it_is_at_fault_as_well(world: World) -> None:
+    """The sentence above everything is about AC first."""
+    ddp = in_topology(world)
+    ddp.error = lambda job, key: (
+        0.5 * (not job.virtual) * (1 + (job.track == "block")) * (key.quantity is Quantity.GRADIENT)
+    )
+    assert ddp.decide().headline == (
+        "activation checkpointing changes training: none in ddp-float32, block in ddp-float32"
+    )

@@ -360,3 +360,15 @@ def test_a_pipeline_may_have_its_gradients_at_the_end_of_a_step(world: World) ->
     lacking.change = change
     lacking.absent = lambda job, key: key.quantity is Quantity.GRADIENT and key.name == WRONG
     assert lacking.play().outcome is Outcome.ERROR
+
+
+def test_a_track_that_began_otherwise_still_says_whether_its_ranks_agree(
+    world: World, case: FindCase
+) -> None:
+    """That needs no reference."""
+    ddp = on_ranks(world)
+    ddp.identity = lambda job, one: one.model_copy(update={"initial_state": job.track})
+    ddp.facts = noting(FindingKind.REPLICAS_DIFFER, "block")
+    cell = ddp.play()
+    assert case(cell, "block", "structure").outcome is Outcome.ERROR
+    assert case(cell, "block", "agreement").outcome is Outcome.FAIL
