@@ -69,8 +69,11 @@ class Following:
             now = time.monotonic()
             for part in self._parts:
                 overdue = part.watch.overdue(now) if part.outcome is None else None
-                if overdue is not None:
-                    raise self._giving_up.overdue(part, overdue)
+                if overdue is None:
+                    continue
+                if part.waited_for and any(other.raised_at is not None for other in self._parts):
+                    raise self._giving_up.left_alone()  # that is why it waits
+                raise self._giving_up.overdue(part, overdue)
             if self._is_left_alone(now, dead):
                 raise self._giving_up.left_alone()
             time.sleep(SUPERVISOR_POLL)
@@ -98,7 +101,8 @@ class Following:
 
     def _is_explained(self, dead: RankProcess) -> bool:
         """Say whether a rank has ended its process because of what its end mark says."""
-        return any(part.rank is dead and part.outcome and part.raised for part in self._parts)
+        part = next((part for part in self._parts if part.rank is dead), None)
+        return part is not None and part.outcome is not None and part.raised_at is not None
 
     def _is_left_alone(self, now: float, dead: list[RankProcess]) -> bool:
         """Say whether ranks have waited too long for one that raised, and none of them moves."""

@@ -210,8 +210,10 @@ class TestRaisedAlone:
     def short_grace(self, monkeypatch):
         monkeypatch.setattr(following, "GRACE", 0.3)
 
-    def test_a_rank_that_raised_while_the_others_wait(self, meeting):
-        """The job ends long before a deadline, names who raised what and who waited where, and is not retried."""
+    @pytest.mark.parametrize("grace", [0.3, 60.0])
+    def test_a_rank_that_raised_while_the_others_wait(self, meeting, monkeypatch, grace):
+        """The job ends at the deadline or before it, names who raised what and who waited where, once and for all."""
+        monkeypatch.setattr(following, "GRACE", grace)
         supervisor, _root = meeting
         with pytest.raises(RankRaisedError) as caught:
             supervisor.perform(job("raises"), ignore)
