@@ -233,12 +233,13 @@ def update_off(
             return found
         reference, candidate = 1.0, ratio
         product = (1 - gap) * ratio
+        square = reference + candidate**2 - 2 * product
         return found.model_copy(
             update={
                 "elements": elements,
-                "max_abs_diff": 0.2,
+                "max_abs_diff": min(0.2, square**0.5),
                 "max_abs_reference": elements**-0.5,
-                "sum_sq_diff": reference + candidate**2 - 2 * product,
+                "sum_sq_diff": square,
                 "sum_sq_reference": reference,
                 "sum_sq_candidate": candidate**2,
                 "sum_product": product,
