@@ -24,6 +24,7 @@ from acgate.run.determinism import seed_everything
 from acgate.run.exceptions import raised_by
 from acgate.run.fewer_layers import keep_layers
 from acgate.run.identity import identity_of, structure_of
+from acgate.run.interface import tell_raised
 from acgate.run.measure import Meter
 from acgate.run.precision import convert_model
 from acgate.run.ranks import opened_topology, rank_record
@@ -123,7 +124,8 @@ class Attempt:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is evidence
             raised = raised_by(error, position)
             if self.job.ranks > 1:
-                self.progress(f"raised: {raised.type}: {raised.message.splitlines()[0]}", None)
+                place = f" at {raised.where}" if raised.where else ""
+                tell_raised(self.progress, f"{raised.type}: {raised.message.splitlines()[0]}{place}")
             return raised
         return None
 
