@@ -34,9 +34,10 @@ def test_not_implemented_leaves_the_topology_to_acgate(lab: Lab) -> None:
     assert told[0].gradients[-1]["layers.0.up.weight"].box is not None
 
 
-def test_nothing_is_claimed_of_ranks_that_share_in_an_unknown_way(lab: Lab) -> None:
+@pytest.mark.parametrize("topology", ["ddp", "tp"])
+def test_nothing_is_claimed_of_ranks_that_share_in_an_unknown_way(lab: Lab, topology: str) -> None:
     """Where nothing known is found each rank has parts of its own, and they are not expected to be equal."""
-    told = lab.step(2, "ddp", *NONE, "by_hand")
+    told = lab.step(2, topology, *NONE, "by_hand")
     for rank, seen in enumerate(told):
         assert not seen.replicates
         assert seen.reduced == (True, True)
