@@ -319,23 +319,28 @@ class HeadNorm(nn.Module):
         return self.down(heads.tanh().flatten(-2))
 
 
-def head_norm(rank: int, world_size: int, topology: str) -> dict[str, Held]:
-    """Return the gradients of two backwards of `HeadNorm`, the second inside of a region."""
+def head_norm(rank: int, world_size: int, topology: str) -> tuple[dict[str, Held], dict[str, Held]]:
+    """Return the gradients after the first and the second backward of `HeadNorm`; every replica has the same."""
     cell = Cell(topology=topology, precision="float32", world_size=world_size)
     plan = {"up": "colwise", "norm": "replicated_with_grad_allreduce", "down": "rowwise"}
     found = target(model_factory=HeadNorm, tensor_parallel_plan=plan)
     made = make_topology(cell, rank, "cpu", Parallel(), found)
     model = made.after_ac(made.before_ac(found.build_model()), ())
-    head_norm_backward(model)
-    held = {}
-    for name, parameter in model.named_parameters():
-        gradient = made.gradient(name, parameter, reduced=True)
-        assert gradient is not None
-        held[name] = Held.of(made.shard(name, gradient))
-    return held
+    seen = []
+    for micro in range(2):
+        with made.accumulating(model, last=micro == 1) as reduced:
+            head_norm_backward(model, micro)
+        held = {}
+        for name, parameter in model.named_parameters():
+            gradient = made.gradient(name, parameter, reduced=reduced)
+            assert gradient is not None
+            held[name] = Held.of(made.shard(name, gradient, reduced=reduced))
+        seen.append(held)
+    return seen[0], seen[1]
 
 
-def head_norm_backward(model: nn.Module) -> None:
-    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(5))
-    model(x).square().mean().backward()
-    checkpoint(model, x, use_reentrant=False).square().mean().backward()
+def head_norm_backward(model: nn.Module, micro: int) -> None:
+    """The second time inside of a region."""
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(5 + micro))
+    y = checkpoint(model, x, use_reentrant=False) if micro else model(x)
+    y.square().mean().backward()
