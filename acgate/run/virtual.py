@@ -71,7 +71,7 @@ class VirtualStepper(Stepper):
         if sorted(self.order) != list(replicas):
             raise ValueError(f"{self.order} is no order of {len(replicas)} replicas")
         if len(replicas) > 1 and self.hooks.consumed:
-            raise IncompleteError(
+            raise RuntimeError(  # as if the target had raised it: this one comparison cannot be made
                 f"the optimizer of {self.target.source} runs inside backward, so one device cannot add up"
                 " the gradients of several ranks first: there is no comparison with one device"
             )
@@ -244,12 +244,15 @@ class VirtualStepper(Stepper):
         if self._alone:
             return evidence
         played = merge([self._part(evidence, replica) for replica in range(replicas)])
-        return played.model_copy(update={"ranks": (), "raised": evidence.raised})
+        return played.model_copy(update={"cell": evidence.cell, "ranks": (), "raised": evidence.raised})
 
     def _part(self, evidence: TrackEvidence, replica: int) -> TrackEvidence:
         identity = evidence.identity
+        # A replica stands for one rank here, whatever tensor-parallel group it was.
+        cell = evidence.cell.model_copy(update={"world_size": len(self._steps)})
         return evidence.model_copy(
             update={
+                "cell": cell,
                 "steps": tuple(self._steps[replica]),
                 "identity": identity
                 and identity.model_copy(
@@ -259,7 +262,6 @@ class VirtualStepper(Stepper):
                     }
                 ),
                 "measurements": evidence.measurements if replica == 0 else (),
-                "facts": evidence.facts if replica == 0 else (),
                 "ranks": (RankRecord(rank=replica, replica=replica),),
             }
         )

@@ -217,7 +217,7 @@ def build_model():
         p.register_post_accumulate_grad_hook(lambda p: p.data.add_(p.grad, alpha=-0.1))
     return model
 """
-    with pytest.raises(IncompleteError, match="runs inside backward"):
+    with pytest.raises(RuntimeError, match="runs inside backward"):
         alone(job_for(write(more=inside), "ddp", virtual=True))
 
 
@@ -232,3 +232,10 @@ def test_tensor_parallelism_is_played_by_one_ordinary_run(write):
     evidence = alone(job_for(write(), "tp", virtual=True, steps=1))
     assert [micro.reduced for micro in evidence.steps[0].micro] == [True, True]
     assert evidence.steps[0].micro[0].loss.ranks == ()
+
+
+def test_replicas_of_two_axes_are_those_of_the_data_axis(write):
+    """Four ranks in two tensor-parallel groups see two shares of the data."""
+    evidence = alone(job_for(write(), "fsdp+tp", world_size=4, virtual=True, steps=1))
+    assert len(set(evidence.steps[0].micro[0].loss.ranks)) == 2
+    assert evidence.cell.world_size == 4
