@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.errors import EvidenceError
-from acgate.evidence.merge_values import agreed, stages
+from acgate.evidence.merge_values import same_data, stages
 from acgate.evidence.region_records import Observation
 
 if TYPE_CHECKING:
@@ -50,5 +50,15 @@ def merge_observations(
         ),
         collectives=tuple(call for one in leaders.values() for call in one.collectives),
         replay_order=tuple(name for one in leaders.values() for name in one.replay_order),
-        choices=agreed([one.choices if one is not None else "" for one in found]),
+        choices=_choices([seen[group[0]].choices for group in same_data(ranks) if group[0] in seen]),
     )
+
+
+def _choices(told: Sequence[str]) -> str:
+    """Join what ranks chose, step by step: digests stay apart, as one device that plays them has them."""
+    found: dict[str, list[str]] = {}
+    for text in told:
+        for one in text.split():
+            step, _, digests = one.rpartition(":")
+            found.setdefault(step, []).append(digests)
+    return " ".join(f"{step}:{','.join(digests)}" for step, digests in found.items())

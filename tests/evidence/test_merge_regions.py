@@ -60,10 +60,10 @@ def test_replicas_are_observed_once_and_memory_is_that_of_the_largest(observed):
         "held_bytes": 9,
         "regions": (region(0, "a"),),
         "collectives": calls,
-        "choices": "c",
+        "choices": "0:c",
     }
     found = observed(first, first | {"peak_bytes": 20, "held_bytes": 1, "random_drawn": True}).observation
-    assert (found.peak_bytes, found.held_bytes, found.random_drawn, found.choices) == (20, 9, True, "c")
+    assert (found.peak_bytes, found.held_bytes, found.random_drawn, found.choices) == (20, 9, True, "0:c,c")
     assert (found.forward_flops, found.backward_flops) == (3, 6)
     assert (found.regions, found.collectives) == ((region(0, "a"),), calls)
 
@@ -71,8 +71,11 @@ def test_replicas_are_observed_once_and_memory_is_that_of_the_largest(observed):
 def test_choices_of_every_rank_count(observed):
     """A router that chooses otherwise on the last rank shows."""
     calls = {"collectives": (call(),)}
-    found = [observed(calls | {"choices": a}, calls | {"choices": b}) for a, b in (("x", "y"), ("x", "z"))]
-    assert len({one.observation.choices for one in found}) == 2
+    told = ("0:x,x 1:-", "0:y,x 1:z")
+    found = observed(*(calls | {"choices": one} for one in told), replica=[0, 1])
+    assert found.observation.choices == "0:x,x,y,x 1:-,z"
+    together = observed(*(calls | {"choices": one} for one in told), replica=[0, 0])
+    assert together.observation.choices == told[0]
 
 
 def test_stages_are_observed_one_by_one(observed):
