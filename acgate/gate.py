@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from acgate.run.interface import Executor
     from acgate.spec.models import GateSpec
 
+OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
+"""What torch and Python raise where memory does not suffice."""
+
 _ATTEMPTS = 2
 """A job that killed its worker this often is recorded as a problem, and the others go on."""
 
@@ -234,8 +237,13 @@ def _like_reference(job: TrackJob, reference: TrackEvidence | None) -> TrackJob:
     """Give a job the determinism profile that its cell's reference ended up with."""
     if reference is None:
         return job
+    offload = job.offload or (reference.offload and job.track == REFERENCE and not job.virtual)
     return job.model_copy(
-        update={"deterministic": reference.deterministic, "fill_memory": reference.fill_memory}
+        update={
+            "deterministic": reference.deterministic,
+            "fill_memory": reference.fill_memory,
+            "offload": offload,
+        }
     )
 
 
@@ -268,7 +276,7 @@ def out_of_memory(reference: TrackEvidence | None) -> bool:
     raised = reference.raised if reference else None
     if raised is None or reference is None or reference.offload:
         return False
-    return raised.type in {"OutOfMemoryError", "MemoryError"} or "not enough memory" in raised.message
+    return raised.type in OUT_OF_MEMORY or "not enough memory" in raised.message
 
 
 def _usable(reference: TrackEvidence | None) -> bool:

@@ -126,6 +126,12 @@ class FindingKind(enum.StrEnum):
         "the reference track recomputes, and AC compared with AC always agrees",
         "let build_model return the model without AC; acgate applies it per track",
     )
+    REFERENCE_OFFLOADED = (
+        "reference-offloaded",
+        Severity.NOTE,
+        "the reference did not fit, so its activations waited on the CPU: only its time and memory differ",
+        "compare times with a smaller batch, or take the figures of the AC tracks alone",
+    )
     REFERENCE_KEEPS_REGIONS = (
         "reference-keeps-regions",
         Severity.NOTE,

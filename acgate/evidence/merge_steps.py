@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from acgate.errors import EvidenceError
 from acgate.evidence.merge_state import merge_state
 from acgate.evidence.merge_tensors import Moment, merge_by_name, merge_present, merge_tensor
-from acgate.evidence.merge_values import agreed_by_name, stages, union
+from acgate.evidence.merge_values import agreed_by_share, stages, union
 from acgate.evidence.step_records import MicroRecord, Seconds, StepRecord
 from acgate.vocabulary import Quantity, Schedule
 
@@ -107,7 +107,7 @@ def _merge_micro(step: int, micros: Sequence[MicroRecord], replicas: Replicas) -
             Moment(step, first.micro, Quantity.INPUT_GRADIENT, reduced=False),
             replicas,
         ),
-        rng=agreed_by_name([micro.rng for micro in micros]),
+        rng=agreed_by_share([micro.rng for micro in micros], replicas.ranks),
         unprotected=union(micro.unprotected for micro in micros),
         reduced=first.reduced,
     )

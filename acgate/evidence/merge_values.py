@@ -35,6 +35,18 @@ def agreed_by_name(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {name: agreed([own.get(name, "") for own in found]) for name in union(found)}
 
 
+def agreed_by_share(found: Sequence[Mapping[str, str]], ranks: Sequence[RankRecord]) -> dict[str, str]:
+    """Return `agreed` for every name, where ranks that see the same data and agree count once.
+
+    So a tensor-parallel group has the streams of the one device that plays it.
+    """
+    groups = same_data(ranks)
+    return {
+        name: agreed([agreed([found[rank].get(name, "") for rank in group]) for group in groups])
+        for name in union(found)
+    }
+
+
 def union(found: Iterable[Iterable[str]]) -> tuple[str, ...]:
     """Return every name once, in the order of ranks."""
     return tuple(dict.fromkeys(name for names in found for name in names))

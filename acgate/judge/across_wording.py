@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from acgate.judge.figures import count, listed
 from acgate.judge.lines import mismatch_lines, nonfinite_lines, ruling_lines
-from acgate.judge.obstacles import Obstacle
+from acgate.judge.obstacles import Obstacle, streams_apart
 from acgate.judge.rank_wording import named
 from acgate.judge.run_wording import raised_text
 from acgate.plan.matrix import ACROSS, VIRTUAL
@@ -27,6 +27,7 @@ _SHOWN = 5
 _HINTS = {
     Obstacle.COMMUNICATES: "try: let the topology communicate, in parallelize, and not the model",
     Obstacle.SHARED_UNKNOWN: "try: wrap with DistributedDataParallel or fully_shard, or leave it to acgate",
+    Obstacle.DRAWS_OTHERWISE: "try: apply dropout where activations are whole, or set it to 0 for this",
     Obstacle.TOO_FEW_LAYERS: "try: let the blocks be members of a ModuleList or Sequential",
 }
 
@@ -48,6 +49,13 @@ def _why(inputs: CellInputs, reference: TrackEvidence, obstacle: Obstacle) -> tu
             why = f"the target's own code communicates ({listed(places)}), which one device cannot play"
         case Obstacle.SHARED_UNKNOWN:
             why = "parallelize of the target shares the work in a way that acgate does not know"
+        case Obstacle.DRAWS_OTHERWISE:
+            virtual, measured = inputs.run(VIRTUAL), inputs.run(ACROSS)
+            names = list(streams_apart(virtual, measured)) if virtual and measured else []
+            why = (
+                f"the ranks draw other random numbers than one device does ({listed(names)}), as dropout does"
+                " on activations that are split over ranks"
+            )
         case Obstacle.VIRTUAL_RAISED:
             why, hint = _virtual_raised(inputs.run(VIRTUAL))
         case Obstacle.VIRTUAL_LOST:

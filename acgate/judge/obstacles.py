@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from acgate.judge.inputs import CellInputs
 
 
+SPLITS_ACTIVATIONS = frozenset({"tp", "fsdp+tp"})
+"""Topologies in which a rank may draw random numbers for its part of an activation only."""
+
+
 class Obstacle(enum.StrEnum):
-    """What stands in the way; the first three are what one device cannot do, the others what went wrong."""
+    """What stands in the way; the first four are what one device cannot do, the others what went wrong."""
 
     COMMUNICATES = "communicates"
     SHARED_UNKNOWN = "shared-unknown"
+    DRAWS_OTHERWISE = "draws-otherwise"
     VIRTUAL_RAISED = "virtual-raised"
     VIRTUAL_LOST = "virtual-lost"
     ACROSS_RAISED = "across-raised"
@@ -27,7 +32,12 @@ class Obstacle(enum.StrEnum):
     @property
     def impossible(self) -> bool:
         """True where one device cannot do it; elsewhere it was to be done and was not."""
-        return self in {Obstacle.COMMUNICATES, Obstacle.SHARED_UNKNOWN, Obstacle.VIRTUAL_RAISED}
+        return self in {
+            Obstacle.COMMUNICATES,
+            Obstacle.SHARED_UNKNOWN,
+            Obstacle.DRAWS_OTHERWISE,
+            Obstacle.VIRTUAL_RAISED,
+        }
 
 
 def obstacle_to(inputs: CellInputs, reference: TrackEvidence) -> Obstacle | None:
@@ -49,7 +59,23 @@ def _by_runs(inputs: CellInputs) -> Obstacle | None:
         return Obstacle.VIRTUAL_LOST if virtual is None else Obstacle.VIRTUAL_RAISED
     if measured is None or measured.raised:
         return Obstacle.ACROSS_LOST if measured is None else Obstacle.ACROSS_RAISED
+    if inputs.cell.topology in SPLITS_ACTIVATIONS and streams_apart(virtual, measured):
+        return Obstacle.DRAWS_OTHERWISE
     return Obstacle.TOO_FEW_LAYERS if _lacks_layers(inputs, measured) else None
+
+
+def streams_apart(virtual: TrackEvidence, measured: TrackEvidence) -> tuple[str, ...]:
+    """Return the generators that were not where one device has them after some micro-step.
+
+    A rank that drops out of a split activation draws as many numbers as it has elements of it, and others
+    than one device draws for the whole.
+    """
+    apart: dict[str, None] = {}
+    for left, right in zip(virtual.steps, measured.steps, strict=False):
+        for one, other in zip(left.micro, right.micro, strict=False):
+            names = {*one.rng, *other.rng}
+            apart |= dict.fromkeys(name for name in sorted(names) if one.rng.get(name) != other.rng.get(name))
+    return tuple(apart)
 
 
 def _lacks_layers(inputs: CellInputs, measured: TrackEvidence) -> bool:

@@ -37,6 +37,12 @@ def check_world_size(spec: GateSpec, cell: Cell) -> None:
             f"--world-size {ranks}: {cell.topology} cuts the model over ranks, so it needs at least 2;"
             " raise --world-size, or take single, ddp, fsdp or fsdp1, which run on one"
         )
+    if cell.topology == "pp" and spec.parallel.pipeline_schedule == "1f1b" and spec.micro_steps < ranks:
+        raise UsageError(
+            f"the pipeline schedule 1f1b needs at least as many micro-steps as stages, and there are"
+            f" {spec.micro_steps} for {ranks}: use --micro-steps {ranks}, or set"
+            ' pipeline_schedule = "gpipe" under [parallel]'
+        )
     if cell.topology == "fsdp+tp" and ranks % group:
         raise UsageError(
             f"--world-size {ranks}: fsdp+tp needs a multiple of the {group} ranks of a tensor-parallel group;"

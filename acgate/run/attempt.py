@@ -35,6 +35,7 @@ from acgate.targets.blocks import find_blocks
 from acgate.targets.fresh import own_modules
 from acgate.targets.load import load_target
 from acgate.topology.unwrap import core_of
+from acgate.vocabulary import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -198,6 +199,8 @@ class Attempt:
             }
             trail.stepper = stepper = self._stepper(parts, target, trail.observer, topology, stack)
             if job.offload:
+                detail = "torch.autograd.graph.save_on_cpu around every step"
+                trail.facts.append(Fact(kind=FindingKind.REFERENCE_OFFLOADED, where=job.name, detail=detail))
                 stack.enter_context(torch.autograd.graph.save_on_cpu())
             self._steps(trail, stepper, position, lambda: _last_block(core, target))
 

@@ -97,11 +97,16 @@ def test_ranks_must_agree_in_what_was_reduced(made):
 def test_generators_keep_a_common_state_and_show_any_rank_s(made):
     """One digest that ranks share stays readable; otherwise it covers all of them."""
 
-    def rng(*digests: str) -> dict[str, str]:
+    def rng(*digests: str, shares: list[dict] | None = None) -> dict[str, str]:
         steps = [made.step(micro=(made.micro(rng={"torch.cpu": digest}),)) for digest in digests]
-        return merge(made.parts([{"steps": (step,)} for step in steps])).steps[0].micro[0].rng
+        where = shares or [{} for _ in steps]
+        parts = made.parts([{"steps": (s,)} | own for s, own in zip(steps, where, strict=True)])
+        return merge(parts).steps[0].micro[0].rng
 
     assert rng("a", "a") == {"torch.cpu": "a"}
+    groups = [{"replica": 0}, {"replica": 0}, {"replica": 1}, {"replica": 1}]
+    assert rng("a", "a", "b", "b", shares=groups) == rng("a", "b")  # as one device that plays both
+    assert rng("a", "c", "b", "b", shares=groups) != rng("a", "b")
     assert len({rng(*own)["torch.cpu"] for own in (("a", "b"), ("b", "a"), ("a", "c"), ("a", "a"))}) == 4
 
 

@@ -492,6 +492,25 @@ def test_a_model_that_communicates_by_itself_cannot_be_played(world: World) -> N
     assert "communicates (m.py:7)" in case.headline
 
 
+@pytest.mark.parametrize(
+    ("topology", "skipped"), [("tp", True), ("fsdp+tp", True), ("ddp", False), ("fsdp", False)]
+)
+def test_ranks_that_draw_for_their_part_only_are_not_compared(
+    world: World, topology: str, *, skipped: bool
+) -> None:
+    """Dropout on split activations draws other masks than one device, and that is nobody's fault."""
+    split = in_topology(world, topology)
+    split.rng = lambda job, step: f"{step} {'whole' if job.virtual else 'part'}"
+    split.error = only(0.3, quantity=Quantity.GRADIENT, name=WRONG)
+    found = across_cases(split.play())
+    if skipped:
+        assert found["gradient"].outcome is Outcome.SKIPPED
+        assert "other random numbers than one device does (torch.cpu)" in found["gradient"].headline
+        assert "split over ranks" in found["gradient"].text
+    else:
+        assert found["gradient[layers.0]"].outcome is Outcome.FAIL
+
+
 def test_work_shared_in_an_unknown_way_is_not_compared(world: World) -> None:
     """Unless it is known what ranks have in common."""
 

@@ -15,7 +15,7 @@ from acgate.plan.matrix import (
     num_first_jobs,
     num_replicas,
 )
-from acgate.spec.models import GateSpec
+from acgate.spec.models import GateSpec, Parallel
 
 
 @dataclass(frozen=True)
@@ -163,10 +163,29 @@ def test_ranks_that_cannot_be_shared_out_are_refused(topology: str, ranks: int, 
         assert len(make_plan(spec).cells) == 2
 
 
+@pytest.mark.parametrize(("schedule", "micro_steps"), [("1f1b", 3), ("gpipe", 2), ("1f1b", 4)])
+def test_a_pipeline_needs_a_micro_step_per_stage_to_go_one_forward_one_backward(
+    schedule: str, micro_steps: int
+) -> None:
+    """The schedule cannot be built otherwise, and that is said before any rank is started."""
+    spec = GateSpec(
+        topologies=("pp",),
+        dtypes=("float32",),
+        world_size=4,
+        micro_steps=micro_steps,
+        parallel=Parallel(pipeline_schedule=schedule),
+    )
+    if micro_steps == 3:
+        with pytest.raises(UsageError, match="use --micro-steps 4"):
+            make_plan(spec)
+    else:
+        assert make_plan(spec).cells
+
+
 @pytest.mark.parametrize(("topology", "replicas"), [("ddp", 4), ("fsdp+tp", 2), ("tp", 1), ("pp", 1)])
 def test_replicas_are_shares_of_the_data(topology: str, replicas: int) -> None:
     """Only their gradients are added up, and only their number says how much the order may matter."""
-    spec = GateSpec(topologies=(topology,), dtypes=("float32",), world_size=4)
+    spec = GateSpec(topologies=(topology,), dtypes=("float32",), world_size=4, micro_steps=4)
     assert num_replicas(spec, make_plan(spec).cells[0]) == replicas
 
 
