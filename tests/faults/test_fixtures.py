@@ -11,11 +11,15 @@ from fixtures import catalog
 
 FIXTURES = [(path, catalog.load(path).EXPECT) for path in catalog.paths_here()]
 CASES = [
+    # By default each fixture is judged in one precision, by turns; the long sweep takes all of them.
     pytest.param(
-        path, precision, id=f"{path.stem}-{precision}", marks=[pytest.mark.slow] if expect.slow else []
+        path,
+        precision,
+        id=f"{path.stem}-{precision}",
+        marks=[pytest.mark.slow] if expect.slow or number % len(expect.precisions) != turn else [],
     )
-    for path, expect in FIXTURES
-    for precision in expect.precisions
+    for number, (path, expect) in enumerate(FIXTURES)
+    for turn, precision in enumerate(expect.precisions)
 ]
 ALLOWED = [
     pytest.param(path, expect, id=path.stem)
