@@ -55,6 +55,7 @@ class AcrossRules:
     Attributes:
         statistics: All finite measurements, by tensor.
         unequal: Parameters by the first step in which their reduced gradient is not equal bit for bit.
+        unused: Trainable parameters of which no gradient was compared, as one side has none.
         narrow: Parameters of a narrow dtype.
     """
 
@@ -64,6 +65,7 @@ class AcrossRules:
     statistics: Mapping[TensorKey, Statistics]
     scale: Scale
     unequal: Mapping[str, int]
+    unused: frozenset[str]
     narrow: frozenset[str]
 
     @classmethod
@@ -89,6 +91,8 @@ class AcrossRules:
             statistics=statistics,
             scale=scale_of(inputs, statistics),
             unequal=unequal,
+            unused=frozenset(inputs.survey.trainable)
+            - {key.name for key in statistics if key.quantity is Quantity.GRADIENT},
             narrow=frozenset(name for name, record in parameters.items() if record.dtype in NARROW),
         )
 
@@ -132,6 +136,8 @@ class AcrossRules:
         d = difference
         if within(d.rel_err, d.limit):
             return False
+        if d.key.name in self.unused:
+            return False  # FSDP1 has zeros where one device has no gradient, and weights decay under them
         if d.key.step < self.unequal.get(d.key.name, d.key.step + 1):
             return True
         if self.scale.is_tiny(d.key) or (d.key.name in self.narrow and self._few(d.key)):

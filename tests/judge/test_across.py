@@ -333,6 +333,15 @@ def test_a_floor_does_not_hide_a_missing_update(world: World) -> None:
     assert across_cases(ddp.play())["update[layers.0]"].outcome is Outcome.FAIL
 
 
+def test_a_parameter_without_a_gradient_that_decays_in_the_topology_warns(world: World) -> None:
+    """FSDP1 holds zeros where one device has no gradient, so weight decay moves what nothing trains."""
+    fsdp1 = in_topology(world, "fsdp1")
+    fsdp1.none_gradient = lambda job, key: key.quantity is Quantity.GRADIENT and key.name == WRONG
+    fsdp1.statistics = update_off(ratio=3.0, gap=0.0)
+    case = across_cases(fsdp1.play())["update[layers.0]"]
+    assert case.outcome is Outcome.WARN
+
+
 def test_a_frozen_parameter_that_moves_in_the_topology_fails(world: World) -> None:
     """It has no gradient that could excuse it."""
     ddp = in_topology(world)
