@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import acgate
 from acgate import events
-from acgate.errors import DeadlineError, IncompleteError, UsageError, WorkerDiedError
+from acgate.errors import DeadlineError, ExitCode, IncompleteError, UsageError, WorkerDiedError
 from acgate.evidence.run_directory import RunDirectory
 from acgate.judge.decide import decide, judge_cell
 from acgate.judge.needs import needs
+from acgate.judge.reference import out_of_memory
 from acgate.plan.follow_up import jobs_for
 from acgate.plan.job import SurveyJob, TrackJob
 from acgate.plan.matrix import ACROSS, REFERENCE, VIRTUAL, Plan, first_jobs, make_plan
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from acgate.plan.cell import Cell
     from acgate.run.interface import Executor
     from acgate.spec.models import GateSpec
-
-OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
-"""What torch and Python raise where memory does not suffice."""
 
 _ATTEMPTS = 2
 """A job that killed its worker this often is recorded as a problem, and the others go on."""
@@ -92,7 +90,7 @@ def judge(run_dir: Path, *, tolerances: Path | None) -> Verdict:
     for cell in plan.cells:
         evidence, problems = directory.cell(cell)
         cells.append(_judged(spec, limits[cell.precision], found, cell, evidence, problems))
-    return _decide(found, plan, cells)
+    return _decide(found, plan, cells, ())
 
 
 @dataclass(slots=True)
@@ -103,6 +101,7 @@ class _Session:
     directory: RunDirectory
     executor: Executor
     listeners: Sequence[Listener]
+    codes: list[ExitCode] = field(default_factory=list)
 
     def emit(self, event: Event) -> None:
         for listener in self.listeners:
@@ -119,7 +118,7 @@ class _Session:
             verdict = self._cell(cell, found, limits[cell.precision], first[cell])
             self.emit(events.CellJudged(cell=cell.identifier, outcome=verdict.outcome))
             cells.append(verdict)
-        return _decide(found, plan, cells)
+        return _decide(found, plan, cells, self.codes)
 
     def survey(self) -> Survey:
         # Also where a run goes on: the target may have changed since.
@@ -170,6 +169,12 @@ class _Session:
         except IncompleteError as error:
             problems[job.name] = str(error)
             self.directory.write_problem(job.cell, job.name, str(error))
+        except UsageError as error:
+            if job.cell.topology == "single":
+                raise
+            # What does not fit one topology takes nothing away from the others, and is tried again on resume.
+            problems[job.name] = str(error)
+            self.codes.append(error.exit_code)
 
     def _do(self, job: SurveyJob | TrackJob, *, cell: str, attempts: int) -> None:
         started = time.monotonic()
@@ -271,14 +276,6 @@ def _changed_since(found: Survey, evidence: Mapping[str, TrackEvidence]) -> str:
     return "version of torch" if any(identity.torch != found.torch for identity in begun) else ""
 
 
-def out_of_memory(reference: TrackEvidence | None) -> bool:
-    """Say whether a run ended because memory did, and was not yet helped by the CPU's."""
-    raised = reference.raised if reference else None
-    if raised is None or reference is None or reference.offload:
-        return False
-    return raised.type in OUT_OF_MEMORY or "not enough memory" in raised.message
-
-
 def _usable(reference: TrackEvidence | None) -> bool:
     return reference is not None and reference.raised is None
 
@@ -288,9 +285,11 @@ def _limits(directory: str | None, plan: Plan) -> dict[str, Tolerances]:
     return {cell.precision: load_tolerances(where, cell.precision) for cell in plan.cells}
 
 
-def _decide(found: Survey, plan: Plan, cells: Sequence[CellVerdict]) -> Verdict:
+def _decide(found: Survey, plan: Plan, cells: Sequence[CellVerdict], codes: Sequence[ExitCode]) -> Verdict:
     versions = {"acgate": acgate.__version__, "torch": found.torch, "device": found.device}
-    return decide(cells, target=found.label, source=found.source, versions=versions, dropped=plan.dropped)
+    return decide(
+        cells, target=found.label, source=found.source, versions=versions, dropped=plan.dropped, codes=codes
+    )
 
 
 def _today() -> date:

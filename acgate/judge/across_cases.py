@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from acgate.plan.job import TensorKey
 
 
+LEFT_OUT = "left-out"
+
+
 def across_cases(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> Iterator[Judged]:
     """Yield the cases of `none` against one device; nothing for a cell that is one device."""
     if not compared_across(inputs.cell):
@@ -37,6 +40,11 @@ def across_cases(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> 
     for part in _slices(inputs, across):
         if not part.empty:
             yield _case(inputs, across, part)
+    left_out = [block for block in inputs.survey.blocks if block not in across.kept]
+    if left_out:
+        why = wording.left_out(left_out)
+        case = Case(check=Check.GRADIENT, place=LEFT_OUT, outcome=Outcome.SKIPPED, headline=why, text=why)
+        yield Judged(case)
     local = local_gradients_case(inputs, across, noise)
     if local is not None:
         yield local

@@ -45,6 +45,9 @@ GAP = 0.5
 FEW = 16.0
 """Elements that must have moved, measured in squares of the largest step, before a narrow dtype counts."""
 
+FLIPS_MOVE = 1e-2
+"""Relative change of the loss that tokens routed by round-off do not exceed."""
+
 NARROW = frozenset({"bfloat16", "float16"})
 
 
@@ -159,13 +162,16 @@ def excused_by_choices(
 
     Where its choices differ before or in the first step that exceeds a limit, nothing from there on was
     checked. Where they are equal in that step, they are not the reason. In a step whose choices were
-    not observed, they may differ unseen, as its weights differ by round-off.
+    not observed, they may differ unseen, as its weights differ by round-off. A few tokens that go
+    another way hardly move the loss: where it is far off, other choices are the consequence.
     """
     left, right = choices_of(virtual), choices_of(measured)
     failing = [ruling for ruling in rulings if ruling.outcome is Outcome.FAIL]
     if not failing or not (left or right):
         return rulings
     first = min(ruling.key.step for ruling in failing)
+    if any(_loss_far_off(ruling) for ruling in rulings if ruling.key.step <= first):
+        return rulings
     before = [step for step in {*left, *right} if step <= first]
     if any(left.get(step) != right.get(step) for step in before):
         ground = Ground.CHOSE_OTHERWISE
@@ -179,6 +185,12 @@ def excused_by_choices(
         else ruling
         for ruling in rulings
     )
+
+
+def _loss_far_off(ruling: Ruling) -> bool:
+    difference = ruling.difference
+    loss = ruling.key.quantity is Quantity.LOSS
+    return loss and difference is not None and not within(difference.rel_err, FLIPS_MOVE)
 
 
 def choices_of(run: TrackEvidence) -> dict[int, Counter[str]]:

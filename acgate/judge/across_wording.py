@@ -45,7 +45,8 @@ def _why(inputs: CellInputs, reference: TrackEvidence, obstacle: Obstacle) -> tu
     match obstacle:
         case Obstacle.COMMUNICATES:
             seen = reference.observation
-            places = sorted({call.where for call in seen.collectives if call.where}) if seen else []
+            calls = [call for call in seen.collectives if call.phase == "forward"] if seen else []
+            places = sorted({call.where for call in calls if call.where})
             why = f"the target's own code communicates ({listed(places)}), which one device cannot play"
         case Obstacle.SHARED_UNKNOWN:
             why = "parallelize of the target shares the work in a way that acgate does not know"
@@ -53,8 +54,8 @@ def _why(inputs: CellInputs, reference: TrackEvidence, obstacle: Obstacle) -> tu
             virtual, measured = inputs.run(VIRTUAL), inputs.run(ACROSS)
             names = list(streams_apart(virtual, measured)) if virtual and measured else []
             why = (
-                f"the ranks draw other random numbers than one device does ({listed(names)}), as dropout does"
-                " on activations that are split over ranks"
+                f"the ranks draw other random numbers than one device does ({listed(names)}), as with dropout"
+                " on activations that are split over ranks, or a generator that is seeded by rank"
             )
         case Obstacle.VIRTUAL_RAISED:
             why, hint = _virtual_raised(inputs.run(VIRTUAL))
@@ -128,6 +129,12 @@ def tensors(inputs: CellInputs, across: Across, part: Slice, outcome: Outcome) -
 
 def _text(lines: Sequence[str]) -> str:
     return "\n".join(lines)
+
+
+def left_out(blocks: Sequence[str]) -> str:
+    """Say which blocks one device did not build."""
+    what = count(len(blocks), "block was", "blocks were")
+    return f"{what} not built on one device (--reference-layers), so nothing is said of {listed([*blocks])}"
 
 
 def _layers(inputs: CellInputs, across: Across) -> str:

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from acgate.judge.inputs import CellInputs
 
 
-SPLITS_ACTIVATIONS = frozenset({"tp", "fsdp+tp"})
-"""Topologies in which a rank may draw random numbers for its part of an activation only."""
-
-
 class Obstacle(enum.StrEnum):
     """What stands in the way; the first four are what one device cannot do, the others what went wrong."""
 
@@ -47,7 +43,8 @@ def obstacle_to(inputs: CellInputs, reference: TrackEvidence) -> Obstacle | None
 
 def _by_nature(reference: TrackEvidence) -> Obstacle | None:
     seen = reference.observation
-    if seen is not None and any(call.where for call in seen.collectives):
+    # What a target calls in backward, as in a hook of its own reduction, is for the topology to get right.
+    if seen is not None and any(call.where and call.phase == "forward" for call in seen.collectives):
         return Obstacle.COMMUNICATES
     known = all(record.replicates for record in reference.ranks)
     return None if known or reference.shared_by != "target" else Obstacle.SHARED_UNKNOWN
@@ -59,7 +56,7 @@ def _by_runs(inputs: CellInputs) -> Obstacle | None:
         return Obstacle.VIRTUAL_LOST if virtual is None else Obstacle.VIRTUAL_RAISED
     if measured is None or measured.raised:
         return Obstacle.ACROSS_LOST if measured is None else Obstacle.ACROSS_RAISED
-    if inputs.cell.topology in SPLITS_ACTIVATIONS and streams_apart(virtual, measured):
+    if inputs.cell.topology != "pp" and streams_apart(virtual, measured):
         return Obstacle.DRAWS_OTHERWISE
     return Obstacle.TOO_FEW_LAYERS if _lacks_layers(inputs, measured) else None
 
@@ -68,7 +65,8 @@ def streams_apart(virtual: TrackEvidence, measured: TrackEvidence) -> tuple[str,
     """Return the generators that were not where one device has them after some micro-step.
 
     A rank that drops out of a split activation draws as many numbers as it has elements of it, and others
-    than one device draws for the whole.
+    than one device draws for the whole; a generator that the target seeds by rank is at the first rank's
+    place on one device. The stages of a pipeline are played stream by stream, and not recorded alike.
     """
     apart: dict[str, None] = {}
     for left, right in zip(virtual.steps, measured.steps, strict=False):

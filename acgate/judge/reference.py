@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from acgate.plan.job import TensorKey
 
 
+OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
+"""What torch and Python raise where memory does not suffice."""
+
+
 class Trouble(enum.StrEnum):
     """Why a reference cannot serve."""
 
@@ -99,3 +103,11 @@ def unmoved_steps(reference: TrackEvidence) -> tuple[int, ...]:
 def quantities(reference: TrackEvidence) -> frozenset[Quantity]:
     """Return the quantities that the reference recorded at all."""
     return frozenset(key.quantity for step in reference.steps for key, _ in tensors_of(step))
+
+
+def out_of_memory(reference: TrackEvidence | None) -> bool:
+    """Say whether a run ended because memory did, and was not yet helped by the CPU's."""
+    raised = reference.raised if reference else None
+    if raised is None or reference is None or reference.offload:
+        return False
+    return raised.type in OUT_OF_MEMORY or "not enough memory" in raised.message

@@ -107,7 +107,7 @@ def reference_trouble(inputs: CellInputs, trouble: ReferenceTrouble) -> Message:
         case Trouble.RAISED | Trouble.EXITS if raised:
             why = "the target ended the process" if raised.exits else "it raises without AC"
             if inputs.reference and alone(inputs.reference):
-                why = f"of its ranks, only {', '.join(map(str, raised.ranks))} raised"
+                why = f"only rank {', '.join(map(str, raised.ranks))} raised"
             advice = "try: make the model train without activation checkpointing first"
             return with_traceback(f"{start}: {why}: {raised_text(raised)}", raised, advice)
         case Trouble.NOT_FINITE:

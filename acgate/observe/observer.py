@@ -51,6 +51,7 @@ class Observer:
         ranks: int = 1,
         rank: int = 0,
         whereabouts: Path | None = None,
+        every_step: bool = False,
     ) -> None:
         """Prepare to observe `model`.
 
@@ -62,6 +63,7 @@ class Observer:
             ranks: How many share the work, or how many this process plays one after the other.
             rank: Number of this process among them.
             whereabouts: File in which to say at any moment where this process is.
+            every_step: Note in every step what operators chose, and not only in the first and the observed.
         """
         self._model = model
         self._optimizer = optimizer
@@ -78,6 +80,7 @@ class Observer:
         self._trace: StepTrace | None = None
         self._light: TraceMode | None = None
         self._choices: list[str] = []
+        self._every_step = every_step
         self._ledger = Ledger()
         self._step: int | None = None
         self._counts = (0, 0)
@@ -105,7 +108,7 @@ class Observer:
         self._stop_tracing()
         self._monitor.begin_step()
         first, self._step = self._step is None, step
-        if self._shared and (first or observe):
+        if self._shared and (first or observe or self._every_step):
             self._trace = StepTrace(step, self._whereabouts, self._monitor.inside)
         if observe:
             self._ledger = Ledger()
@@ -149,7 +152,9 @@ class Observer:
 
     def observation(self) -> Observation | None:
         """Return what was observed, None where no step was."""
-        return self._observation
+        choices = " ".join(filter(None, self._choices))
+        seen = self._observation
+        return seen if seen is None else seen.model_copy(update={"choices": choices})
 
     def agreement(
         self,
@@ -238,6 +243,5 @@ class Observer:
                 update={
                     "collectives": trace.collectives(),
                     "replay_order": self._monitor.replay_order(),
-                    "choices": " ".join(filter(None, self._choices)),
                 }
             )

@@ -132,10 +132,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def _raising_together(self) -> Iterator[None]:
-        """Give the other ranks time to come to the same exception before this one takes its sockets away.
-
-        A rank that is cut off in a collective raises something else, and would look as if it were well.
-        """
+        """Let other ranks come to the same exception before this one cuts them off and they raise another."""
         try:
             yield
         except BaseException:
@@ -247,6 +244,7 @@ class Attempt:
             ranks=job.cell.world_size,  # also where one device plays them
             rank=self.world.rank,
             whereabouts=self.world.whereabouts,
+            every_step=job.details is not None and job.details.everything,
         )
 
     def _steps(self, trail: Trail, stepper: Stepper, position: Position, place: Callable[[], str]) -> None:

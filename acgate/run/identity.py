@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from acgate.evidence.names import canonical
+from acgate.evidence.names import naming
 from acgate.evidence.records import Identity, ParameterRecord, Structure
 from acgate.observe import rng
 from acgate.observe.content_hash import content_hash
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 def tied_groups(model: nn.Module) -> tuple[tuple[str, ...], ...]:
     """Return the canonical names of parameters that share one tensor, group by group."""
     groups: dict[int, set[str]] = {}
+    name_of = naming(model)
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        groups.setdefault(id(parameter), set()).add(canonical(name))
+        groups.setdefault(id(parameter), set()).add(name_of(name))
     return tuple(sorted(tuple(sorted(names)) for names in groups.values() if len(names) > 1))
 
 
@@ -37,11 +38,11 @@ def structure_of(model: nn.Module) -> Structure:
     return Structure(
         parameters={
             name: ParameterRecord(shape=tuple(p.shape), dtype=_dtype(p), trainable=p.requires_grad)
-            for name, p in by_canonical_name(model.named_parameters()).items()
+            for name, p in by_canonical_name(model.named_parameters(), naming(model)).items()
         },
         buffers={
             name: ParameterRecord(shape=tuple(b.shape), dtype=_dtype(b))
-            for name, b in by_canonical_name(model.named_buffers()).items()
+            for name, b in by_canonical_name(model.named_buffers(), naming(model)).items()
         },
         tied=tied_groups(model),
         state_dict=tuple(sorted(model.state_dict())),
@@ -56,7 +57,7 @@ def identity_of(job: TrackJob, target: Target, model: nn.Module, batches: Sequen
     """Digest everything that must be equal between tracks before the first step."""
     state = hashlib.blake2b(digest_size=8)
     for source in (model.named_parameters(), model.named_buffers()):
-        for name, tensor in sorted(by_canonical_name(source).items()):
+        for name, tensor in sorted(by_canonical_name(source, naming(model)).items()):
             state.update(f"{name} {content_hash(tensor)}\n".encode())
     spec = job.spec
     configuration = f"{job.cell.identifier} {spec.seed} {job.micro_steps} {spec.threads} {spec.device}"

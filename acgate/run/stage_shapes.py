@@ -98,6 +98,14 @@ class Trial:
                     loss_of(self.target, self.model, batch, output)
             except TargetError as error:
                 problem = [message_of(error)]
+            except AttributeError as error:
+                if error.obj is not output:
+                    raise
+                problem = [
+                    f"loss of {self.target.source} asks what the model returns for .{error.name}, and in a"
+                    f" pipeline that is the {type(output).__name__} of the last stage; compute the loss in"
+                    " loss(model, batch), as in F.cross_entropy(model(batch['x']), batch['y'])"
+                ]
         dist.broadcast_object_list(problem, src=last)
         if problem[0]:
             raise TargetError(problem[0])

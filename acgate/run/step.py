@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from acgate.evidence.names import naming
 from acgate.evidence.step_records import MicroRecord, Seconds, StepRecord, TensorRecord
 from acgate.observe import module_state, rng
 from acgate.observe.content_hash import describe
@@ -82,7 +83,7 @@ class Stepper:
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.device)
-        self._parameters = by_canonical_name(self.core.named_parameters())
+        self._parameters = by_canonical_name(self.core.named_parameters(), naming(self.core))
         self._parts = {name: self.topology.shard(name, p).part for name, p in self._parameters.items()}
         self._before = {}
         self._movement = Movement(
@@ -266,9 +267,8 @@ class Stepper:
 
     def _own(self, step: int) -> tuple[dict[str, TensorRecord], dict[str, StateRecord]]:
         """Record what every replica has for itself after a step: buffers, and state of modules."""
-        buffers = {
-            name: self.topology.own(b) for name, b in by_canonical_name(self.core.named_buffers()).items()
-        }
+        found = by_canonical_name(self.core.named_buffers(), naming(self.core))
+        buffers = {name: self.topology.own(buffer) for name, buffer in found.items()}
         held = {name: self.topology.own(t) for name, t in module_state.state_tensors(self.core).items()}
         self.meter.offer(step, PER_STEP, Quantity.BUFFER, buffers.items())
         self.meter.offer(step, PER_STEP, Quantity.STATE, held.items())

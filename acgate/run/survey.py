@@ -67,7 +67,7 @@ def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> S
     micro_steps = spec.micro_steps if "accumulate" in target.schedules else _SCHEDULES_WITHOUT_ACCUMULATION
     applier = who_applies(target, spec)
     blocks = find_blocks(model, target.blocks, required=applier == "acgate")
-    wanted = spec.steps * micro_steps
+    wanted = spec.steps * micro_steps * _replicas(spec)
     batches = _of_target("batches", lambda: target.batches(spec.bucket, wanted))
     parameters = {canonical(name): p for name, p in model.named_parameters()}
     trainable = tuple(name for name, p in parameters.items() if p.requires_grad)
@@ -95,6 +95,15 @@ def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> S
         torch=torch.__version__,
         device=spec.device,
     )
+
+
+def _replicas(spec: GateSpec) -> int:
+    """Return the shares of the data of the widest topology, so that too few batches are told now."""
+    shares = {"fsdp+tp": spec.world_size // spec.parallel.tensor_parallel_size}
+    wide = {"ddp": spec.world_size, "fsdp": spec.world_size, "fsdp1": spec.world_size} | shares
+    if spec.select:  # not all of them may run
+        return 1
+    return max(1, *(wide.get(topology, 1) for topology in spec.topologies))
 
 
 def _marked(target: Target, spec: GateSpec) -> tuple[str, ...] | None:

@@ -26,13 +26,13 @@ class FullyShardTensorParallel(TensorParallel):
         """Arrange the ranks on the mesh; every rank does so at the same time.
 
         Raises:
-            UsageError: The ranks do not fill whole groups, or only one.
+            UsageError: The ranks do not fill whole groups.
         """
         super().__init__(cell, rank, device, parallel, target)
         size = parallel.tensor_parallel_size
-        if cell.world_size % size or cell.world_size == size:
+        if cell.world_size % size:
             raise UsageError(
-                f"fsdp+tp with tensor_parallel_size = {size} needs {2 * size}, {3 * size} or a higher"
+                f"fsdp+tp with tensor_parallel_size = {size} needs {size}, {2 * size} or a higher"
                 f" multiple of ranks, and there are {cell.world_size}; change --world-size or [parallel]"
             )
         self.replica, self.num_replicas = rank // size, cell.world_size // size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from acgate.errors import IncompleteError
 
@@ -27,6 +28,8 @@ class WholeGradients:
             IncompleteError: This version of torch keeps such gradients in another way.
         """
         entry = self._entry(parameter)
+        if entry is None and not isinstance(parameter, DTensor):
+            return parameter.grad  # one that `fully_shard` was told to ignore
         if entry is None:
             raise IncompleteError(
                 f"torch's FSDP2 does not know {name!r}, so its gradient before the reduction cannot be read;"

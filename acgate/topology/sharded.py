@@ -51,10 +51,9 @@ class Sharded:
         return summed(gradient) if isinstance(gradient, DTensor) else gradient
 
     def shard(self, name: str, tensor: Tensor, *, reduced: bool) -> Shard:
-        """Read the placements; a plain tensor is one of its replica."""
+        """Read the placements; a plain tensor is whole on every rank, and the same once it is reduced."""
         own = not reduced
-        part = self._replica if own or not isinstance(tensor, DTensor) else 0
-        return shard_of(tensor, part, own=own)
+        return shard_of(tensor, self._replica if own else 0, own=own)
 
     @contextlib.contextmanager
     def _without_sync(self) -> Iterator[bool]:

@@ -494,15 +494,33 @@ def test_a_model_that_communicates_by_itself_cannot_be_played(world: World) -> N
     ddp = in_topology(world)
     ddp.raised = stop(VIRTUAL)
     ddp.observed = lambda job, seen: seen.model_copy(
-        update={"collectives": tuple(c.model_copy(update={"where": "m.py:7"}) for c in seen.collectives)}
+        update={
+            "collectives": tuple(
+                c.model_copy(update={"where": "m.py:7", "phase": "forward"}) for c in seen.collectives
+            )
+        }
     )
     case = across_cases(ddp.play())["gradient"]
     assert case.outcome is Outcome.SKIPPED
     assert "communicates (m.py:7)" in case.headline
 
 
+def test_what_the_target_communicates_in_backward_is_part_of_its_topology(world: World) -> None:
+    """A reduction of the target's own, in a hook, is played as the topology must do it."""
+    ddp = in_topology(world)
+    ddp.observed = lambda job, seen: seen.model_copy(
+        update={
+            "collectives": tuple(
+                c.model_copy(update={"where": "m.py:7", "phase": "backward"}) for c in seen.collectives
+            )
+        }
+    )
+    ddp.error = only(0.5, quantity=Quantity.GRADIENT, name=WRONG)
+    assert across_cases(ddp.play())["gradient[layers.0]"].outcome is Outcome.FAIL
+
+
 @pytest.mark.parametrize(
-    ("topology", "skipped"), [("tp", True), ("fsdp+tp", True), ("ddp", False), ("fsdp", False)]
+    ("topology", "skipped"), [("tp", True), ("fsdp+tp", True), ("ddp", True), ("pp", False)]
 )
 def test_ranks_that_draw_for_their_part_only_are_not_compared(
     world: World, topology: str, *, skipped: bool
@@ -598,6 +616,18 @@ def test_a_model_that_chose_differently_was_not_checked(
         assert "could not be checked across topologies" in found["gradient[layers.0]"].headline
 
 
+def test_other_choices_are_no_excuse_where_the_loss_is_far_off(world: World) -> None:
+    """A wrong forward changes what a metric counts as right; routed by round-off, tokens hardly move a loss."""
+    ddp = in_topology(world)
+    ddp.observed = chosen(virtual="0:a", across="0:b")
+    ddp.error = lambda job, key: (
+        0.1 * (key.quantity in {Quantity.LOSS, Quantity.GRADIENT}) * (not job.virtual)
+    )
+    found = across_cases(ddp.play())
+    assert found["loss"].outcome is Outcome.FAIL
+    assert found["gradient[layers.0]"].outcome is Outcome.FAIL
+
+
 def test_choices_that_differ_excuse_nothing_that_is_not_finite(world: World) -> None:
     """NaN is no choice."""
     ddp = in_topology(world)
@@ -633,6 +663,8 @@ def test_with_fewer_layers_the_headline_says_what_was_left_out(world: World) -> 
     cell = with_layers(world, ("layers.0",)).play()
     found = across_cases(cell)
     assert "gradient[layers.1]" not in found
+    assert found["gradient[left-out]"].outcome is Outcome.SKIPPED
+    assert "nothing is said of layers.1" in found["gradient[left-out]"].text
     assert found["gradient[layers.0]"].outcome is Outcome.PASS
     assert "with 1 of 2 blocks only, so the others were not compared" in found["gradient[layers.0]"].headline
     assert cell.outcome is Outcome.PASS

@@ -209,7 +209,7 @@ def test_a_reference_that_raises_on_one_rank_says_so(world: World, case: FindCas
     ddp.raised = raising("none", 1)
     found = case(ddp.play(), "block", "structure")
     assert found.outcome is Outcome.ERROR
-    assert "of its ranks, only 1 raised" in found.headline
+    assert "only rank 1 raised" in found.headline
 
 
 def test_a_track_that_raised_did_not_compare_its_ranks(world: World, case: FindCase) -> None:

@@ -38,10 +38,10 @@ PLACE = r"phase step \(step 1\)"
 SAYS = {
     "loops": (
         rf"{PLACE} of run block of cell ddp-float32 ran for .* over its deadline",
-        r"rank 1 is probably the cause",
+        r"rank 1 probably holds up the others",
         r"rank 1 in .*replay of region layers\.0.*last operator",
         r"misbehaves.*in before_collective",
-        r"rank 0 in .*replay of region layers\.0.*in collective",
+        r"rank 0 in .*replay of region layers\.0.*last collective",
         r"in mean_over_ranks",
     ),
     "killed": (
@@ -53,13 +53,13 @@ SAYS = {
     # its partner's replay meets the next step's forward, which is where nobody comes any more
     "skips_collective": (
         r"phase step \(step [12]\) of run block .* over its deadline",
-        r"rank 0 in .*region layers\.[01].*in collective",
+        r"rank 0 in .*region layers\.[01].*last collective",
         r"in mean_over_ranks",
         r"rank 1 in ",
     ),
     "waits_alone": (
         rf"{PLACE} of run block .* over its deadline|rank 1 did not come",
-        r"rank 1 in .*replay of region layers\.0.*in collective",
+        r"rank 1 in .*replay of region layers\.0.*last collective",
         r"misbehaves.*in forward",
         r"rank 0 in ",
     ),

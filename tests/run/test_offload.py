@@ -10,6 +10,7 @@ import torch
 
 from acgate import gate
 from acgate.errors import ExitCode
+from acgate.judge.reference import OUT_OF_MEMORY
 from acgate.spec.models import GateSpec
 
 if TYPE_CHECKING:
@@ -66,4 +67,4 @@ def test_a_reference_that_runs_out_of_memory_gets_the_cpus(tmp_path: Path) -> No
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()])
 def test_memory_is_told_from_other_exceptions(error: Exception) -> None:
     """Only what more memory would mend starts a reference again."""
-    assert type(error).__name__ in gate.OUT_OF_MEMORY
+    assert type(error).__name__ in OUT_OF_MEMORY

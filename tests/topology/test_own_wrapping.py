@@ -66,7 +66,6 @@ def test_hybrid_sharding_of_the_target_counts_replicas_once(lab: Lab) -> None:
         ("tp", "returns_nothing", "parallelize of net.py returned NoneType for 'tp'"),
         ("ddp", "frozen", "no parameter of Net requires a gradient, so ddp has nothing to reduce"),
         ("fsdp", "frozen", "no parameter of Net requires a gradient, so fsdp has nothing to reduce"),
-        ("fsdp+tp", "target", "needs 4, 6 or a higher multiple of ranks, and there are 2"),
     ],
 )
 def test_what_cannot_be_shared_says_why(lab: Lab, topology: str, target: str, message: str) -> None:
