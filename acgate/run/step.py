@@ -223,7 +223,9 @@ class Stepper:
             if parameter.requires_grad or name in self._movement:
                 captured = self.hooks.captured(name)
                 own = self.topology.gradient(name, parameter, reduced=reduced)
-                yield name, own if captured is None else captured
+                # On several ranks a hook may also be the target's own reduction, which leaves its result.
+                kept = captured is None or (own is not None and self.topology.name != "single")
+                yield name, own if kept else captured
 
     def _optimize(self, step: int) -> None:
         self.position.phase, self.position.micro = "optimizer", None

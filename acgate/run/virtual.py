@@ -262,6 +262,7 @@ class VirtualStepper(Stepper):
                     }
                 ),
                 "measurements": evidence.measurements if replica == 0 else (),
+                "observation": evidence.observation if replica == 0 else None,  # of all that were played
                 "ranks": (RankRecord(rank=replica, replica=replica),),
             }
         )
