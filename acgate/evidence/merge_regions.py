@@ -9,9 +9,10 @@ from acgate.evidence.merge_values import same_data, stages
 from acgate.evidence.region_records import Observation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from acgate.evidence.records import RankRecord
+    from acgate.evidence.region_records import RegionRecord
 
 
 def merge_observations(
@@ -43,15 +44,39 @@ def merge_observations(
         forward_flops=sum(one.forward_flops for one in leaders.values()),
         backward_flops=sum(one.backward_flops for one in leaders.values()),
         random_drawn=any(one.random_drawn for one in seen.values()),
-        regions=tuple(
-            region.model_copy(update={"rank": rank})
-            for rank, one in leaders.items()
-            for region in one.regions
-        ),
+        regions=tuple(_regions(seen, ranks, leaders)),
         collectives=tuple(call for one in leaders.values() for call in one.collectives),
         replay_order=tuple(name for one in leaders.values() for name in one.replay_order),
         choices=_choices([seen[group[0]].choices for group in same_data(ranks) if group[0] in seen]),
     )
+
+
+_OF_THE_DATA = frozenset(
+    {"rank", "operators", "decisions", "forward_flops", "replay_flops", "freed_bytes", "saved_bytes"}
+)
+"""What depends on a rank's own data, and so tells no fault from another."""
+
+
+def _regions(
+    seen: Mapping[int, Observation], ranks: Sequence[RankRecord], leaders: Mapping[int, Observation]
+) -> Iterator[RegionRecord]:
+    """Yield the regions of each stage's first rank, and those of every rank that are not like them.
+
+    A rank whose regions keep memory, or save other operators, is at fault whatever the first one does.
+    """
+    for rank, one in leaders.items():
+        yield from (region.model_copy(update={"rank": rank}) for region in one.regions)
+    for stage in stages(ranks).values():
+        first = next((rank for rank in stage if rank in leaders), None)
+        for rank in stage:
+            if first is None or rank == first or rank not in seen:
+                continue
+            if _alike(seen[rank].regions) != _alike(leaders[first].regions):
+                yield from (region.model_copy(update={"rank": rank}) for region in seen[rank].regions)
+
+
+def _alike(regions: Sequence[RegionRecord]) -> list[dict[str, object]]:
+    return [region.model_dump(exclude=set(_OF_THE_DATA)) for region in regions]
 
 
 def _choices(told: Sequence[str]) -> str:

@@ -242,9 +242,11 @@ def _ancestors(
 
 def _policy(regions: Sequence[RegionRecord], track: str, facts: Sequence[Fact]) -> Iterator[Finding]:
     selective = [region for region in regions if region.selective]
-    if selective and not any(region.saved for region in selective):
-        detail = wording.saves_nothing(selective)
-        yield make_finding(FindingKind.POLICY_SAVES_NOTHING, selective[0].policy or track, detail)
+    for rank in sorted({region.rank for region in selective}):
+        own = [region for region in selective if region.rank == rank]
+        if not any(region.saved for region in own):
+            detail = wording.saves_nothing(own)
+            yield make_finding(FindingKind.POLICY_SAVES_NOTHING, own[0].policy or track, detail)
     if any(fact.kind == BY_LAYER for fact in facts):
         return
     alike: dict[tuple[object, ...], list[RegionRecord]] = {}
