@@ -1,7 +1,7 @@
 """Real ranks for tests: processes that stay, each with torch imported once, and run one function at a time.
 
 A function is handed over by module file and name, runs on the first `world_size` ranks inside a process group of
-its own, and returns plain data. Nothing waits for ever: collectives end after `COLLECTIVE` seconds, a call
+its own, and returns plain data. One with the attribute `makes_its_group` gets the store of its call instead. Nothing waits for ever: collectives end after `COLLECTIVE` seconds, a call
 after its own limit, and a pool that missed it is stopped; the next call starts another.
 """
 
@@ -68,6 +68,11 @@ def _serve(rank: int, port: int, jobs: Any, answers: Any, search: list[str]) -> 
         result, failure = None, ""
         try:
             function = getattr(_load(module_name, file), name)
+            if getattr(function, "makes_its_group", False):
+                own = dist.PrefixStore(f"call{call}", store)
+                result = function(rank, world_size, own, *arguments)
+                answers.put((call, rank, result, failure))
+                continue
             with process_group(
                 store,
                 rank,

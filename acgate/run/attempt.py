@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from acgate.errors import AcgateError
-from acgate.evidence.records import Fact, Identity, Raised, RankRecord, Structure
+from acgate.evidence.records import Fact, Raised
 from acgate.observe import memory, module_state
 from acgate.observe.calls import CallCounter
 from acgate.observe.gradients import GradientHooks
 from acgate.observe.observer import Observer
 from acgate.observe.outside_state import OutsideState
-from acgate.observe.planting import OutputPlant, plant_at_output
+from acgate.observe.planting import plant_at_output
 from acgate.run.agree import Agreeing, RanksDisagreeError
 from acgate.run.apply import Whole, apply_track
 from acgate.run.belongings import Belongings
@@ -27,7 +27,7 @@ from acgate.run.identity import identity_of, structure_of
 from acgate.run.interface import tell_raised
 from acgate.run.measure import Meter
 from acgate.run.precision import convert_model
-from acgate.run.ranks import opened_topology, rank_record
+from acgate.run.ranks import opened_topology
 from acgate.run.stage_streams import StageStreams
 from acgate.run.step import Position, Stepper
 from acgate.run.virtual import VirtualStepper
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from acgate.evidence.paths import RunPaths
-    from acgate.evidence.step_records import StateRecord, StepRecord
     from acgate.plan.job import TrackJob
     from acgate.run.interface import Progress
+    from acgate.run.trail import Trail
     from acgate.run.world import World
     from acgate.targets.protocol import Target
     from acgate.topology.interface import Topology
@@ -55,36 +55,7 @@ if TYPE_CHECKING:
 LINGER = 3.0
 """Seconds that a rank waits for the others to raise as well."""
 
-
-@dataclass(slots=True)
-class Trail:
-    """What a run has gathered so far; it survives an exception."""
-
-    identity: Identity | None = None
-    structure: Structure | None = None
-    state_before: dict[str, StateRecord] = field(default_factory=dict)
-    steps: list[StepRecord] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    observer: Observer | None = None
-    planted_at_output: OutputPlant | None = None
-    meter: Meter | None = None
-    raised: Raised | None = None
-    two_forwards_raised: Raised | None = None
-    topology: Topology | None = None
-    stepper: Stepper | None = None
-
-    def planted(self) -> bool:
-        """Say whether the fault of the job was really put in."""
-        if self.planted_at_output is not None:
-            return self.planted_at_output.planted()
-        return self.observer is not None and self.observer.planted()
-
-    def rank(self, world: World, device: str) -> RankRecord | None:
-        """Return what this rank cost; None where there are no others."""
-        if self.topology is None or self.topology.name == "single":
-            return None
-        observation = self.observer.observation() if self.observer else None
-        return rank_record(self.topology, world, device, self.steps, observation)
+_OF_THE_TARGET = (Exception, SystemExit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +93,26 @@ class Attempt:
             return raised_by(error, position).model_copy(update={"type": "RanksDisagree"})
         except AcgateError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is evidence
+        except _OF_THE_TARGET as error:  # whatever the target raises is evidence
             raised = raised_by(error, position)
-            if self.job.ranks > 1:
-                place = f" at {raised.where}" if raised.where else ""
-                tell_raised(self.progress, f"{raised.type}: {raised.message.splitlines()[0]}{place}")
+            self._tell(raised)
             return raised
         return None
 
+    def _tell(self, raised: Raised) -> None:
+        """Say to who follows the ranks what this one raised, while others may still wait for it."""
+        if self.job.ranks > 1:
+            place = f" at {raised.where}" if raised.where else ""
+            tell_raised(self.progress, f"{raised.type}: {raised.message.splitlines()[0]}{place}")
+
     @contextlib.contextmanager
-    def _raising_together(self) -> Iterator[None]:
+    def _raising_together(self, position: Position) -> Iterator[None]:
         """Let other ranks come to the same exception before this one cuts them off and they raise another."""
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, _OF_THE_TARGET) and not isinstance(error, (AcgateError, RanksDisagreeError)):
+                self._tell(raised_by(error, position))  # before the wait: a deadline may end it
             if self.job.ranks > 1:
                 self.world.linger(f"{self.key}/raised", range(self.job.ranks), LINGER)
             raise
@@ -150,7 +127,7 @@ class Attempt:
         self.progress("build", None)
         with contextlib.ExitStack() as stack:
             topology = stack.enter_context(opened_topology(job, self.world, target, self.key))
-            stack.enter_context(self._raising_together())
+            stack.enter_context(self._raising_together(position))
             trail.topology = topology
             seed_everything(spec.seed)
             model = convert_model(target.build_model(), cell.precision, spec.device)
@@ -164,6 +141,8 @@ class Attempt:
             model = topology.before_ac(model)
             blocks = whole.within(model)
             model = apply_track(model, job.track, target, spec, whole)
+            # Before it is shared: FSDP1 would copy every whole parameter for the names that are wanted here.
+            saved = tuple(sorted(model.state_dict()))
             model = topology.after_ac(model, blocks)
             core = core_of(model)
             optimizer = target.optimizer(core)
@@ -172,7 +151,7 @@ class Attempt:
             calls = stack.enter_context(CallCounter(core))
             trail.observer = stack.enter_context(self._observer(core, optimizer))
             trail.meter = Meter(job.details, _spill_path(job, self.paths, topology), topology.replica)
-            trail.structure = structure_of(core)
+            trail.structure = structure_of(core, saved)
             trail.state_before = module_state.snapshot(core)
             seed_everything(topology.seed(spec.seed + 2))
             trail.identity = identity_of(job, target, core, batches)

@@ -33,8 +33,13 @@ def tied_groups(model: nn.Module) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(tuple(sorted(names)) for names in groups.values() if len(names) > 1))
 
 
-def structure_of(model: nn.Module) -> Structure:
-    """Describe what the model is made of after a track was applied."""
+def structure_of(model: nn.Module, saved: tuple[str, ...]) -> Structure:
+    """Describe what the model is made of after a track was applied.
+
+    Args:
+        model: As this rank trains it.
+        saved: Sorted keys of its `state_dict`.
+    """
     return Structure(
         parameters={
             name: ParameterRecord(shape=tuple(p.shape), dtype=_dtype(p), trainable=p.requires_grad)
@@ -45,7 +50,7 @@ def structure_of(model: nn.Module) -> Structure:
             for name, b in by_canonical_name(model.named_buffers(), naming(model)).items()
         },
         tied=tied_groups(model),
-        state_dict=tuple(sorted(model.state_dict())),
+        state_dict=saved,
     )
 
 

@@ -9,9 +9,10 @@ from acgate.errors import IncompleteError
 from acgate.evidence.records import TrackEvidence
 from acgate.observe import memory, rng
 from acgate.observe.content_hash import self_test, tampered
-from acgate.run.attempt import Attempt, Trail
+from acgate.run.attempt import Attempt
 from acgate.run.determinism import controlled, is_missing_form
 from acgate.run.ranks import Ended
+from acgate.run.trail import Trail
 from acgate.run.virtual import VirtualStepper
 from acgate.run.world import ALONE
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rank_steps import alone, merged, steps
+from rank_steps import TargetRaisedError, alone, merged, read, steps
 
 from acgate.errors import IncompleteError
-from acgate.evidence.records import TrackEvidence
 from acgate.plan.cell import Cell
 from acgate.plan.job import Details, TrackJob
 from acgate.spec.models import GateSpec, Parallel
@@ -146,7 +145,7 @@ def furthest(evidence):
 
 
 SPILL = Details(everything=True, whole=True, spill=True)
-READ = Details(everything=True, whole=True, reference="reference")
+READ = Details(everything=True, whole=True, reference="reference-single")
 
 
 @pytest.mark.parametrize("sync", ["last", "every"])
@@ -183,7 +182,7 @@ def test_fsdp_mixed_precision_is_played_by_fsdp_over_one_rank(ranks, real, write
     target = write(replace={"nn.BatchNorm1d(8)": "nn.LayerNorm(4)"})
     settings = {"precision": "bfloat16.mixed", "parallel": Parallel(reduce_dtype=reduce_dtype)}
     job = job_for(target, "fsdp", virtual=True, details=SPILL, **settings)
-    played = TrackEvidence.model_validate_json(ranks.run(1, steps, job.model_dump_json(), str(tmp_path))[0])
+    played = read(ranks.run(1, steps, job.model_dump_json(), str(tmp_path))[0])
     there = real(job_for(target, "fsdp", details=READ, **settings), tmp_path)
     assert furthest(there) == (0, {"loss", "gradient", "input_gradient", "update"})
     assert differing(of_replicas(there), of_replicas(played)) == []
@@ -217,7 +216,7 @@ def build_model():
         p.register_post_accumulate_grad_hook(lambda p: p.data.add_(p.grad, alpha=-0.1))
     return model
 """
-    with pytest.raises(RuntimeError, match="runs inside backward"):
+    with pytest.raises(TargetRaisedError, match="runs inside backward"):
         alone(job_for(write(more=inside), "ddp", virtual=True))
 
 
