@@ -134,3 +134,44 @@ def test_a_track_that_kills_its_worker_is_an_error_and_the_others_go_on(tmp_path
     again, heard = run(spec, tmp_path / "out", resume=True, in_process=False)
     assert {event.name for event in heard if isinstance(event, events.JobStarted)} <= {"survey"}
     assert again.exit_code is ExitCode.INCOMPLETE
+
+
+def test_what_one_topology_refuses_takes_nothing_from_the_others(tmp_path):
+    """The cells that were finished are judged and kept, and the exit code is that of the refusal."""
+    spec = GateSpec(
+        model=TINY,
+        topologies=("single", "ddp"),
+        tracks=("none", "block"),
+        dtypes=("float32",),
+        steps=1,
+        threads=1,
+    )
+    verdict, _ = run(spec, tmp_path)
+    outcomes = {cell.cell: cell.outcome for cell in verdict.cells}
+    assert outcomes == {"single-float32": Outcome.PASS, "ddp-float32": Outcome.ERROR}
+    assert verdict.exit_code is ExitCode.USAGE
+    told = [case.headline for track in verdict.cells[1].tracks for case in track.cases]
+    assert all("--in-process runs one rank" in headline for headline in told)
+    _, heard = run(spec, tmp_path, resume=True)
+    again = [(event.cell, event.name) for event in heard if isinstance(event, events.JobStarted)]
+    assert again == [("", "survey"), ("ddp-float32", "none")]
+
+
+def test_one_rank_of_data_parallelism_passes(tmp_path):
+    """So one GPU is checked: its local gradients, too, are those of the one device that plays it."""
+    spec = GateSpec(
+        model=TINY,
+        topologies=("ddp", "fsdp", "fsdp1"),
+        world_size=1,
+        tracks=("none", "block"),
+        dtypes=("float32",),
+        steps=1,
+        threads=1,
+    )
+    verdict, _ = run(spec, tmp_path, in_process=False)
+    assert verdict.exit_code is ExitCode.PASS, verdict.headline
+    assert len(verdict.cells) == 3
+    for cell in verdict.cells:
+        none = next(track for track in cell.tracks if track.track == "none")
+        local = next(case for case in none.cases if case.name == "gradient[local]")
+        assert (local.outcome, local.compared) == (Outcome.PASS, 22), cell.cell
