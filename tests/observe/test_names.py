@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.nn.parallel import DistributedDataParallel
 
 from acgate.errors import TargetError
 from acgate.evidence.names import canonical, canonical_map, is_wrapper, naming
 from acgate.observe.calls import watched_modules
 from acgate.observe.module_state import snapshot
+from acgate.topology.process_group import process_group
 
 
 class Holder(nn.Module):
@@ -47,6 +52,19 @@ def test_a_wrapper_inside_is_taken_out_of_names() -> None:
     assert list(canonical_map((name for name, _ in model.named_parameters()), name_of)) == own
     assert is_wrapper(model["tower"])
     assert not is_wrapper(tower)
+
+
+def test_ddp_inside_a_model_is_taken_out_of_names() -> None:
+    """As where a model wraps its own parts; a part called `module` keeps its name, within DDP and beside it."""
+    model = nn.ModuleDict({"tower": Holder(), "beside": Holder()})
+    own = [name for name, _ in model.named_parameters()]
+    store, patience = dist.HashStore(), timedelta(seconds=20)
+    with process_group(store, 0, 1, device="cpu", timeout=patience, name="names"):
+        model["tower"] = DistributedDataParallel(model["tower"])
+        wrapped = [name for name, _ in model.named_parameters()]
+        assert wrapped[0] == "tower.module.module.0.weight"
+        assert [naming(model)(name) for name in wrapped] == own
+        assert list(canonical_map(wrapped, naming(model))) == own
 
 
 def test_without_wrappers_names_are_as_they_are() -> None:
