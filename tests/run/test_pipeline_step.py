@@ -288,6 +288,7 @@ def test_two_forwards_come_before_two_backwards(real, write):
 
 TWICE = "def loss(model, batch):\n    return (model(batch['x']) + model(batch['x'])).mean()\n"
 NEVER = "def loss(model, batch):\n    return batch['x'].mean()\n"
+ASKS = "def loss(model, batch):\n    return model(batch['x']).loss\n"
 UNEVEN = "def batches(bucket):\n    return [{'x': torch.randn(2 + i % 2, 4, 8), 'y': torch.zeros(2 + i % 2, 4, 8)} for i in range(9)]\n"
 OTHERS = "def loss(model, batch):\n    return model(batch['x'], scale=float(batch['y'].sum())).mean()\n"
 NO_SPLIT = "def parallelize(model, mesh, topology):\n    return NotImplemented\n"
@@ -320,6 +321,10 @@ def build_model():
     [
         (TWICE, "calls the model twice"),
         (NEVER, "does not call the model"),
+        (
+            ASKS,
+            "asks what the model returns for .loss, and in a pipeline that is the Tensor of the last stage",
+        ),
         (UNEVEN, "micro-batches of one size"),
         (OTHERS, "another value for the next"),
         (NO_SPLIT, "returned NotImplemented for 'pp'"),
