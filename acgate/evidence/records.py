@@ -191,6 +191,8 @@ class TrackEvidence(Frozen):
     virtual: bool = False
     offload: bool = False
     layers: int | None = None
+    explain: bool = False
+    only: tuple[str, ...] = ()
     ranks: tuple[RankRecord, ...] = ()
     shared_by: Literal["acgate", "target"] = "acgate"
     end: Literal["end"] = "end"

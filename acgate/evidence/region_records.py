@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from acgate.evidence.trace_records import Effect, ModuleOutput, RegionTrace
 from acgate.spec.models import Frozen
 from acgate.vocabulary import Implementation
 
@@ -57,6 +58,9 @@ class RegionRecord(Frozen):
         unexplained_bytes: Storage made in the region, alive until backward, that neither the
             policy, the module tree nor later operators account for.
         mismatches: Saved tensors whose replay differs by value (explains, does not judge).
+        effects: What its replay did outside that any observed step notices (logging, files, sockets, output,
+            tensors outside that operators wrote to).
+        trace: What the operator trace says; None where none was made.
         rank: Rank on which it was seen.
     """
 
@@ -90,6 +94,8 @@ class RegionRecord(Frozen):
     saved_bytes: int = 0
     unexplained_bytes: int = 0
     mismatches: tuple[ValueMismatch, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    trace: RegionTrace | None = None
 
 
 class Collective(Frozen):
@@ -130,6 +136,7 @@ class Observation(Frozen):
         replay_order: Names of the regions in the order in which backward replayed them.
         choices: Digest of what operators chose by comparing numbers (top-k, argmax, sort) in the
             forward, as routers do; empty where none ran.
+        outputs: What each module returned in the first forward, in order of its end; of a trace only.
     """
 
     step: int
@@ -142,3 +149,4 @@ class Observation(Frozen):
     collectives: tuple[Collective, ...] = ()
     replay_order: tuple[str, ...] = ()
     choices: str = ""
+    outputs: tuple[ModuleOutput, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from acgate.errors import ExitCode
@@ -59,6 +61,35 @@ class Finding(Frozen):
     expired: bool = False
 
 
+class Cause(Frozen):
+    """Why a track is not its reference: kind, place, evidence, advice.
+
+    Attributes:
+        kind: A `CauseKind`.
+        where: Region, or what else is at fault (a policy, `optimizer`, `model`).
+        operator: The operator that lied, as `aten.mul.Tensor (call 3)`; empty where none did.
+        module: Innermost module that called it.
+        source: Source line of the target's code.
+        evidence: Sentences that say what was seen, by how much.
+        found: How: by `value` of operators, by `state` that replays change, by `wiring`, by the track's own
+            `forward`, or by `bisection` over blocks.
+        blocks: The smallest set of blocks whose AC is enough for the fault, where it was looked for.
+        ranks: Ranks on which it was seen, where there are several.
+    """
+
+    kind: str
+    where: str
+    operator: str = ""
+    module: str = ""
+    source: str = ""
+    evidence: tuple[str, ...] = ()
+    sentence: str
+    advice: str
+    found: Literal["value", "state", "wiring", "forward", "bisection"]
+    blocks: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
 class Case(Frozen):
     """One JUnit case and, later, one pytest item.
 
@@ -106,6 +137,7 @@ class TrackVerdict(Frozen):
     Attributes:
         key_layers: A line for each layer that the user marked, and each of its quantities.
         ranks: What the track cost on each rank; empty where one device ran it.
+        causes: Why it fails, the most likely first; empty where it passes or nobody looked.
     """
 
     track: str
@@ -117,6 +149,7 @@ class TrackVerdict(Frozen):
     held_bytes: int | None = None
     worker_seconds: float = 0.0
     ranks: tuple[RankRecord, ...] = ()
+    causes: tuple[Cause, ...] = ()
 
 
 class CellVerdict(Frozen):

@@ -92,6 +92,8 @@ class TrackJob(Frozen):
             means by rank.
         layers: Blocks that are kept, counted from the first; None keeps all.
         offload: Activations wait on the CPU between forward and backward.
+        explain: Trace every operator of the observed step, in forward and replay.
+        only: Blocks that are checkpointed, the others run without; empty means all that the track means.
     """
 
     kind: Literal["track"] = "track"
@@ -112,6 +114,8 @@ class TrackJob(Frozen):
     rank_order: tuple[int, ...] = ()
     layers: int | None = None
     offload: bool = False
+    explain: bool = False
+    only: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:

@@ -153,6 +153,7 @@ class GateSpec(Frozen):
         allow: Accepted findings.
         policy: How acgate applies AC when the target does not do it itself.
         tolerances: Directory of tolerance files; None means those that come with acgate.
+        explain: Trace the operators of every AC track, also where nothing failed.
     """
 
     model: str | None = None
@@ -177,6 +178,7 @@ class GateSpec(Frozen):
     floor: Floor = Floor()
     policy: Policy = Policy()
     tolerances: str | None = None
+    explain: bool = False
 
     @field_validator("tracks")
     @classmethod
