@@ -23,7 +23,7 @@ class CauseKind(enum.StrEnum):
         "rng-not-restored",
         "the replay drew other random numbers than its forward, from a generator that checkpointing"
         " did not restore",
-        "draw from torch"s default generator with preserve_rng_state=True, or draw before the region"
+        "draw from torch's default generator with preserve_rng_state=True, or draw before the region"
         " and pass the numbers in",
     )
     RANDOM_SAVED = (
@@ -47,8 +47,7 @@ class CauseKind(enum.StrEnum):
     )
     PARAMETER_CHANGED = (
         "parameter-changed",
-        "a parameter changed between the forward and its replay, which plain autograd would have"
-        " refused",
+        "a parameter changed between the forward and its replay, which plain autograd would have refused",
         "update weights after backward only",
     )
     INPUT_CHANGED = (
@@ -107,8 +106,7 @@ class CauseKind(enum.StrEnum):
     SAVES_OTHERWISE = (
         "saves-otherwise",
         "the replay saves another number of tensors for backward than its forward",
-        "look for branches, caches and graph-breaking calls (detach, no_grad) that differ in the"
-        " replay",
+        "look for branches, caches and graph-breaking calls (detach, no_grad) that differ in the replay",
     )
     UNINITIALISED = (
         "uninitialised-memory",
@@ -123,20 +121,17 @@ class CauseKind(enum.StrEnum):
     )
     FUNCTION_STATE = (
         "function-state",
-        "a custom autograd.Function keeps or reads its tensors otherwise than by"
-        " ctx.save_for_backward",
+        "a custom autograd.Function keeps or reads its tensors otherwise than by ctx.save_for_backward",
         "save tensors with ctx.save_for_backward and read ctx.saved_tensors once",
     )
     UNSTABLE_CHOICE = (
         "unstable-choice",
-        "an operator that chooses by comparing numbers (top-k, sort, argmax) chose otherwise in the"
-        " replay",
+        "an operator that chooses by comparing numbers (top-k, sort, argmax) chose otherwise in the replay",
         "break ties in a fixed way, or choose outside of the region and pass the choice in",
     )
     SCALING_HISTORY = (
         "scaling-history",
-        "a scaling history (as of FP8) moves on in every forward, so the replay scales by another"
-        " value",
+        "a scaling history (as of FP8) moves on in every forward, so the replay scales by another value",
         "update the history once per step outside of the region",
     )
     NOISY_OPERATOR = (
@@ -157,7 +152,7 @@ class CauseKind(enum.StrEnum):
     )
     FORWARD_DIFFERS = (
         "forward-differs",
-        "the track"s own forward is not that of the reference: under AC another computation runs",
+        "the track's own forward is not that of the reference: under AC another computation runs",
         "compare the code paths with and without AC; pass every argument (masks, flags) through both",
     )
     OPTIMIZER_WIRING = (
