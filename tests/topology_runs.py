@@ -220,15 +220,19 @@ def _by_hand(**changes: Any) -> Target:
     return target(parallelize=parallelize, **changes)
 
 
-def _ddp_of_the_target(**changes: Any) -> Target:
+def _ddp_of_the_target(*, static_graph: bool = False, **changes: Any) -> Target:
     def parallelize(model: nn.Module, mesh: Any, topology: str) -> nn.Module:
         from torch.nn.parallel import DistributedDataParallel
 
         if topology != "ddp":
             return NotImplemented
-        return DistributedDataParallel(model, process_group=mesh.get_group())
+        return DistributedDataParallel(model, process_group=mesh.get_group(), static_graph=static_graph)
 
     return target(parallelize=parallelize, **changes)
+
+
+def _static_ddp_of_the_target(**changes: Any) -> Target:
+    return _ddp_of_the_target(static_graph=True, **changes)
 
 
 def _hybrid(**changes: Any) -> Target:
@@ -256,6 +260,7 @@ OWN_TARGETS = {
     "target": target,
     "by_hand": _by_hand,
     "ddp_of_the_target": _ddp_of_the_target,
+    "static_ddp_of_the_target": _static_ddp_of_the_target,
     "hybrid": _hybrid,
     "returns_nothing": _returns_nothing,
     "frozen": _frozen,

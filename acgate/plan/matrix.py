@@ -9,7 +9,7 @@ from acgate.errors import NothingToDoError
 from acgate.plan.cell import Cell
 from acgate.plan.job import Details, TrackJob
 from acgate.plan.select import select
-from acgate.plan.sense import check_world_size, senseless
+from acgate.plan.sense import check_topology, senseless
 from acgate.spec.models import Frozen, GateSpec
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def make_plan(spec: GateSpec) -> Plan:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in dropped.items() if name in chosen)
         raise NothingToDoError(f"no cell of the plan can be run: {reasons}")
     for cell in kept:
-        check_world_size(spec, cell)
+        check_topology(spec, cell)
     return Plan(spec=spec, cells=kept, dropped=dropped)
 
 

@@ -23,14 +23,21 @@ def senseless(cell: Cell) -> str:
     return ""
 
 
-def check_world_size(spec: GateSpec, cell: Cell) -> None:
-    """See that the ranks of a cell can be shared out.
+def check_topology(spec: GateSpec, cell: Cell) -> None:
+    """See that the ranks of a cell can be shared out, and that its topology can do what was asked of it.
 
     `fsdp+tp` with as many ranks as one tensor-parallel group has one replica; that is allowed.
 
     Raises:
-        UsageError: They cannot.
+        UsageError: They cannot, or it cannot.
     """
+    accumulates = spec.micro_steps > 1 and spec.parallel.gradient_sync == "last"
+    if cell.topology == "ddp" and spec.parallel.static_graph and accumulates:
+        raise UsageError(
+            f'[parallel] static_graph = true does not go with gradient_sync = "last" and {spec.micro_steps}'
+            " micro-steps: with a static graph DDP must reduce gradients in its first backward, and cannot wait"
+            ' for the last one of a step; set gradient_sync = "every", or static_graph = false'
+        )
     ranks, group = cell.world_size, spec.parallel.tensor_parallel_size
     if cell.topology in _NEEDS_SEVERAL and ranks < 2:
         raise UsageError(
