@@ -34,7 +34,7 @@ from acgate.run.virtual import VirtualStepper
 from acgate.targets.blocks import find_blocks
 from acgate.targets.fresh import own_modules
 from acgate.targets.load import load_target
-from acgate.topology.unwrap import core_of
+from acgate.topology.unwrap import core_of, parameter_names
 from acgate.vocabulary import FindingKind
 
 if TYPE_CHECKING:
@@ -143,8 +143,9 @@ class Attempt:
             model = apply_track(model, job.track, target, spec, whole)
             # Before it is shared: FSDP1 would copy every whole parameter for the names that are wanted here.
             saved = tuple(sorted(model.state_dict()))
+            names = parameter_names(model)
             model = topology.after_ac(model, blocks)
-            core = core_of(model)
+            core = core_of(model, names)
             optimizer = target.optimizer(core)
             memory.reset_peak(spec.device)
             hooks = stack.enter_context(GradientHooks(core))
