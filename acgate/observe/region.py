@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from acgate.evidence.region_records import RegionRecord, ValueMismatch
 
 if TYPE_CHECKING:
+    from acgate.evidence.trace_records import Effect, GeneratorUse
     from acgate.observe.operator_traits import OperatorTraits
     from acgate.vocabulary import Implementation
 
@@ -91,6 +92,9 @@ class Region:
     Attributes:
         counted: False for what a replay enters again, which was counted in the forward.
         producers: Which operator made a storage, and in which of its calls.
+        effects: What its replay did outside, filled by an `EffectsListener`.
+        generators: What its forward and replay did with generators, filled by an `EffectsListener`.
+        hooks: Calls of hooks in forward and replay where they differ, filled by an `EffectsListener`.
     """
 
     name: str
@@ -123,6 +127,9 @@ class Region:
     saved_bytes: int = 0
     unexplained_bytes: int = 0
     mismatches: dict[int, ValueMismatch] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+    generators: list[GeneratorUse] = field(default_factory=list)
+    hooks: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def record(self) -> RegionRecord:
         """Return what was gathered as plain data."""
@@ -158,3 +165,36 @@ class Region:
             unexplained_bytes=self.unexplained_bytes,
             mismatches=tuple(self.mismatches[position] for position in sorted(self.mismatches)),
         )
+
+
+class EffectsListener(Protocol):
+    """Looks at what is outside of regions when their forward and replay begin and end.
+
+    Called for counted regions of the observed step only, with no operator running. A nested region's
+    calls lie inside its parent's. What a call finds out goes into the region before `replay_ended`
+    returns. A replay that torch stops early, or that raises, ends all the same.
+    """
+
+    def forward_began(self, region: Region) -> None:
+        """The checkpointed function is about to run in the forward."""
+
+    def forward_ended(self, region: Region) -> None:
+        """It has run; not called where it raised."""
+
+    def replay_began(self, region: Region) -> None:
+        """Backward is about to replay the region: torch has not yet put back any state."""
+
+    def replay_restored(self, region: Region) -> None:
+        """Torch has put back what it keeps (generators, autocast), and the function runs next.
+
+        The reentrant form is first seen here: `replay_began` comes right before, in the same state.
+        """
+
+    def replay_left(self, region: Region) -> None:
+        """The function is over, stopped or has raised; torch has not yet taken its states away again."""
+
+    def replay_ended(self, region: Region) -> None:
+        """The replay is over, and torch's generators are again as backward had them.
+
+        For the reentrant form this comes right after `replay_left`, in the same state.
+        """

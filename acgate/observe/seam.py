@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from acgate.evidence.region_records import RegionRecord
     from acgate.observe.operator_mode import OperatorCall
+    from acgate.observe.region import EffectsListener
     from acgate.observe.region_notes import RegionNotes
     from acgate.observe.whereabouts import Whereabouts
     from acgate.plan.job import Plant
@@ -71,6 +72,7 @@ class RegionMonitor:
         self._whereabouts = whereabouts
         self.planting = Planting(model, plant)
         self.notes: RegionNotes | None = None
+        self.effects: EffectsListener | None = None
         self.policies = PolicySeam(self)
         self._names: dict[int, str] = {}
         self._installed = contextlib.ExitStack()
@@ -149,6 +151,8 @@ class RegionMonitor:
         self._moved()
         if self.notes is not None and region.counted:
             self.notes.entered(region, inputs, parent)
+            if self.effects is not None:
+                self.effects.forward_began(region)
 
     def leave(self, region: Region, storage: dict[Any, Any] | None = None) -> None:
         """The forward of a region is over; `storage` is its policy's cache."""
@@ -157,6 +161,8 @@ class RegionMonitor:
         del self._active[depth:]
         self._moved()
         if self.notes is not None and region.observed:
+            if self.effects is not None:
+                self.effects.forward_ended(region)
             self.notes.completed(region, self.policies.tensors(storage))
 
     def replay_began(self, region: Region, storage: dict[Any, Any] | None = None) -> int:
@@ -170,10 +176,31 @@ class RegionMonitor:
             self.notes.compare_saved(region, self.policies.stored(region.decisions, storage))
         self._active.append((region, True))
         self._moved()
+        if self.effects is not None and self.watches(region):
+            self.effects.replay_began(region)
         return len(self._active) - 1
+
+    def watches(self, region: Region) -> bool:
+        """Say whether this is the first replay of a region whose forward was observed."""
+        return self.notes is not None and region.observed and region.replays == 1
+
+    @contextlib.contextmanager
+    def function_replayed(self, region: Region) -> Iterator[None]:
+        """Around the checkpointed function itself, as a replay calls it."""
+        watched = self.watches(region)
+        if watched and self.effects is not None:
+            self.effects.replay_restored(region)
+        try:
+            yield
+        finally:
+            if watched and self.effects is not None:
+                self.effects.replay_left(region)
 
     def replay_ended(self, depth: int) -> None:
         """A replay is over; early stop leaves nested forwards open, which end here too."""
+        region = self._active[depth][0] if depth < len(self._active) else None
+        if self.effects is not None and region is not None and self.watches(region):
+            self.effects.replay_ended(region)
         del self._active[depth:]
         self._moved()
 

@@ -128,17 +128,17 @@ def _reported(
         try:
             if monitor.planting.wants_scale(region):
                 monitor.planting.spare((args, hidden_inputs(cells_of(recompute))))
-            if not monitor.planting.wants_numbers(region):
-                recompute(*args)
-                return
             cell = cells_of(recompute)["fn"]
             original = cell.cell_contents
 
-            def with_other_numbers(*inner: Any, **kwargs: Any) -> None:
-                with monitor.planting.other_numbers(region):
+            def function(*inner: Any, **kwargs: Any) -> None:
+                with monitor.planting.other_numbers(region), monitor.function_replayed(region):
                     original(*inner, **kwargs)
 
-            cell.cell_contents = with_other_numbers
+            if not (monitor.planting.wants_numbers(region) or monitor.watches(region)):
+                recompute(*args)
+                return
+            cell.cell_contents = function
             try:
                 recompute(*args)
             finally:

@@ -53,7 +53,7 @@ def _reported(
             return result
         depth = monitor.replay_began(region)
         try:
-            with monitor.planting.other_numbers(region):
+            with monitor.planting.other_numbers(region), monitor.function_replayed(region):
                 return run(*args)
         finally:
             monitor.replay_ended(depth)
