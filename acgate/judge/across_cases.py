@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from acgate.judge import across_wording as wording
 from acgate.judge.across import compare_across
-from acgate.judge.cases import Judged
+from acgate.judge.cases import Judged, slice_case
 from acgate.judge.local_gradients import local_gradients_case
 from acgate.judge.obstacles import Obstacle, obstacle_to
 from acgate.judge.places import place_of, places
@@ -91,13 +91,4 @@ def _case(inputs: CellInputs, across: Across, part: Slice) -> Judged:
             # What may have come from other choices is no pass, and nothing that was found wrong.
             outcome = Outcome.SKIPPED
     headline, text = wording.tensors(inputs, across, part, outcome)
-    case = Case(
-        check=part.check,
-        place=part.place,
-        outcome=outcome,
-        headline=headline,
-        text=text,
-        compared=len(part.compared),
-        differences=tuple(ruling.difference for ruling in part.rulings if ruling.difference),
-    )
-    return Judged(case, expected=len(part.expected))
+    return slice_case(part, outcome, headline, text)

@@ -70,6 +70,11 @@ def tensor_case(context: TrackContext, part: Slice) -> Judged:
         elif not part.compared or part.unmoved:
             outcome = Outcome.ERROR
     headline, text = wording.tensors(context, part, outcome)
+    return slice_case(part, outcome, headline, text)
+
+
+def slice_case(part: Slice, outcome: Outcome, headline: str, text: str) -> Judged:
+    """Return the case of one slice, with what was compared in it and what differed."""
     case = Case(
         check=part.check,
         place=part.place,
