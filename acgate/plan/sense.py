@@ -35,8 +35,8 @@ def check_topology(spec: GateSpec, cell: Cell) -> None:
     if cell.topology == "ddp" and spec.parallel.static_graph and accumulates:
         raise UsageError(
             f'[parallel] static_graph = true does not go with gradient_sync = "last" and {spec.micro_steps}'
-            " micro-steps: with a static graph DDP must reduce gradients in its first backward, and cannot wait"
-            ' for the last one of a step; set gradient_sync = "every", or static_graph = false'
+            " micro-steps: with a static graph DDP must reduce gradients in its first backward, and cannot"
+            ' wait for the last one of a step; set gradient_sync = "every", or static_graph = false'
         )
     ranks, group = cell.world_size, spec.parallel.tensor_parallel_size
     if cell.topology in _NEEDS_SEVERAL and ranks < 2:

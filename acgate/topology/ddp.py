@@ -49,9 +49,9 @@ class DataParallel(Ranks):
         leaves_out = not last and self.parallel.gradient_sync == "last"
         if leaves_out and any(part.static_graph for part in _reducing(model)):
             raise UsageError(
-                "DistributedDataParallel with static_graph=True cannot wait for the last micro-step of a step to"
-                ' reduce gradients, as it must do so in its first backward; set gradient_sync = "every" under'
-                " [parallel], or let parallelize leave static_graph out"
+                "DistributedDataParallel with static_graph=True cannot wait for the last micro-step of a step"
+                " to reduce gradients, as it must do so in its first backward; set gradient_sync ="
+                ' "every" under [parallel], or let parallelize leave static_graph out'
             )
         return super().accumulating(model, last=last)
 

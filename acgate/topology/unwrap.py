@@ -43,10 +43,10 @@ def core_of(model: nn.Module, names: frozenset[str]) -> nn.Module:
     missing = sorted(names - parameter_names(model))
     shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else "")
     raise TargetError(
-        f"parallelize returned {type(model).__name__}, in which parameters of the model that it got are not to"
-        f" be found by name ({shown}), so nothing could be compared; return that model itself, wrapped as a"
-        " whole (as by DistributedDataParallel or fully_shard), or a module that holds the whole wrapped model"
-        " and no parameters beside it"
+        f"parallelize returned {type(model).__name__}, in which parameters of the model that it got are not"
+        f" to be found by name ({shown}), so nothing could be compared; return that model itself, wrapped as"
+        " a whole (as by DistributedDataParallel or fully_shard), or a module that holds the whole wrapped"
+        " model and no parameters beside it"
     )
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch.distributed as dist
+from topology_runs import Net
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from topology_runs import Net
 
 from acgate.errors import TargetError
 from acgate.topology.process_group import process_group
