@@ -6,8 +6,9 @@ import pytest
 
 from acgate.errors import ExitCode
 from acgate.evidence.step_records import Seconds
-from acgate.judge.verdict import Case, CellVerdict, Finding, TrackVerdict, Verdict
-from acgate.vocabulary import Check, Outcome
+from acgate.judge.verdict import Case, CellVerdict, Difference, Finding, TrackVerdict, Verdict
+from acgate.plan.job import TensorKey
+from acgate.vocabulary import Band, Check, Outcome, Quantity
 
 MakeVerdict = Callable[..., Verdict]
 CODES = {Outcome.PASS: ExitCode.PASS, Outcome.WARN: ExitCode.PASS, Outcome.SKIPPED: ExitCode.NOTHING}
@@ -68,6 +69,26 @@ def verdict() -> MakeVerdict:
 def case() -> Callable[..., Case]:
     """Builds a case of an outcome."""
     return make_case
+
+
+@pytest.fixture
+def difference() -> Callable[..., Difference]:
+    """Builds the difference of a gradient, by its name and how far it is off."""
+
+    def make(name: str, rel_err: float) -> Difference:
+        return Difference(
+            key=TensorKey(step=1, micro=0, quantity=Quantity.GRADIENT, name=name),
+            band=Band.UNEXPLAINED,
+            max_abs_err=1.0,
+            scale=1.0,
+            rel_err=rel_err,
+            cosine_gap=0.0,
+            norm_ratio=1.0,
+            limit=1e-5,
+            limit_source="provisional",
+        )
+
+    return make
 
 
 @pytest.fixture

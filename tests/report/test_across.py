@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acgate.judge.verdict import Difference, TrackVerdict
-from acgate.plan.job import TensorKey
+from acgate.judge.verdict import TrackVerdict
 from acgate.report import json_document, junit
 from acgate.report.summary import Verbosity, summary
-from acgate.vocabulary import Band, Check, Outcome, Quantity
+from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from acgate.judge.verdict import Case, Verdict
+    from acgate.judge.verdict import Case, Difference, Verdict
 
 
 def with_reference(made: Verdict, outcome: Outcome, *cases: Case) -> Verdict:
@@ -93,22 +92,8 @@ def test_one_reason_for_several_places_is_one_line(
     assert f"NOT CHECKED  {places}, against one device: {why}" in summary(made)
 
 
-def difference(name: str, rel_err: float) -> Difference:
-    return Difference(
-        key=TensorKey(step=1, micro=0, quantity=Quantity.GRADIENT, name=name),
-        band=Band.UNEXPLAINED,
-        max_abs_err=1.0,
-        scale=1.0,
-        rel_err=rel_err,
-        cosine_gap=0.0,
-        norm_ratio=1.0,
-        limit=1e-5,
-        limit_source="provisional",
-    )
-
-
 def test_round_off_in_many_places_is_one_note(
-    verdict: Callable[..., Verdict], case: Callable[..., Case]
+    verdict: Callable[..., Verdict], case: Callable[..., Case], difference: Callable[..., Difference]
 ) -> None:
     """What came closest to its limit is named; -v shows every place."""
     noted = [

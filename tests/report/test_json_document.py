@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acgate.judge.verdict import Case, Difference, Verdict
-from acgate.plan.job import TensorKey
 from acgate.report import json_document
-from acgate.vocabulary import Band, Outcome, Quantity
+from acgate.vocabulary import Outcome
 
 Make = Callable[..., Verdict]
 MakeCase = Callable[..., Case]
+MakeDifference = Callable[..., Difference]
 
 
 def strict(text: str) -> object:
@@ -24,24 +24,12 @@ def strict(text: str) -> object:
     return json.loads(text, parse_constant=refuse)
 
 
-def difference(rel_err: float, name: str = "w") -> Difference:
-    return Difference(
-        key=TensorKey(step=0, micro=1, quantity=Quantity.GRADIENT, name=name),
-        band=Band.ABOVE_LIMIT,
-        max_abs_err=1.0,
-        scale=2.0,
-        rel_err=rel_err,
-        cosine_gap=0.5,
-        norm_ratio=1.0,
-        limit=1e-3,
-        limit_source="provisional",
-    )
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e-300, 0.1])
-def test_numbers_that_json_lacks_are_read_back(verdict: Make, case: MakeCase, value: float) -> None:
+def test_numbers_that_json_lacks_are_read_back(
+    verdict: Make, case: MakeCase, difference: MakeDifference, value: float
+) -> None:
     """Strict parsers read the document, and acgate reads the number back."""
-    made = verdict(case(Outcome.FAIL, differences=(difference(value),)), outcome=Outcome.FAIL)
+    made = verdict(case(Outcome.FAIL, differences=(difference("w", value),)), outcome=Outcome.FAIL)
     document = strict(json_document.render(made))
     back = Verdict.model_validate(document).cells[0].tracks[0].cases[0].differences[0].rel_err
     assert back == value or (math.isnan(back) and math.isnan(value))
@@ -57,7 +45,7 @@ def test_any_text_is_strict_json(verdict: Make, case: MakeCase, text: str) -> No
     json.dumps(strict(document), ensure_ascii=False).encode()
 
 
-def test_a_verdict_survives_the_round_trip(verdict: Make, case: MakeCase) -> None:
+def test_a_verdict_survives_the_round_trip(verdict: Make, case: MakeCase, difference: MakeDifference) -> None:
     """Nothing is lost: the document can be judged by other programs."""
-    made = verdict(*(case(outcome, differences=(difference(0.25),)) for outcome in Outcome))
+    made = verdict(*(case(outcome, differences=(difference("w", 0.25),)) for outcome in Outcome))
     assert Verdict.model_validate(strict(json_document.render(made))) == made
