@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from killed_runs import TARGET, environment, orphans, summary, undisturbed_run
 
-ROOT = Path(__file__).parents[2]
-TARGET = ROOT / "fixtures" / "targets" / "tiny.py"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def command(out: Path, *extra: str) -> list[str]:
@@ -23,44 +21,10 @@ def command(out: Path, *extra: str) -> list[str]:
     ]  # fmt: skip
 
 
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT)}
-
-
-def summary(out: Path) -> object:
-    """What a verdict says, without what may differ from run to run (times, bytes)."""
-    verdict = json.loads((out / "verdict.json").read_text())
-    cases = [
-        (cell["cell"], track["track"], case["check"], case["place"], case["outcome"], case["compared"])
-        for cell in verdict["cells"]
-        for track in cell["tracks"]
-        for case in track["cases"]
-    ]
-    return verdict["outcome"], verdict["exit_code"], cases
-
-
-def orphans(out: Path) -> list[str]:
-    """Command lines of live processes that name this run's directory."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-            except OSError:
-                continue
-            if str(out) in line and state != "Z":
-                found.append(line)
-    return found
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> tuple[object, float]:
     out = tmp_path_factory.mktemp("undisturbed")
-    started = time.monotonic()
-    done = subprocess.run(command(out), env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return summary(out), time.monotonic() - started
+    return undisturbed_run(command(out), out)
 
 
 def kill_and_resume(out: Path, after: float) -> None:
@@ -74,10 +38,7 @@ def kill_and_resume(out: Path, after: float) -> None:
         process.wait()
         assert not (out / "junit.xml").exists()
         assert not (out / "verdict.json").exists()
-    deadline = time.monotonic() + 10
-    while orphans(out) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert orphans(out) == []
+    assert orphans(out, 10) == []
     done = subprocess.run(
         command(out, "--resume"), env=environment(), capture_output=True, text=True, check=False
     )

@@ -10,16 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from killed_runs import TARGET, environment, orphans, processes, summary, undisturbed_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-TARGET = ROOT / "fixtures" / "targets" / "tiny.py"
 VICTIMS = ("supervisor", "launcher", "rank0", "rank1")
 MOMENTS = 8
 """By time, for each victim."""
@@ -35,39 +34,6 @@ def command(out: Path, *extra: str) -> list[str]:
     ]  # fmt: skip
 
 
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def summary(out: Path) -> object:
-    """What a verdict says, without what may differ from run to run (times, bytes)."""
-    verdict = json.loads((out / "verdict.json").read_text())
-    cases = [
-        (cell["cell"], track["track"], case["check"], case["place"], case["outcome"], case["compared"])
-        for cell in verdict["cells"]
-        for track in cell["tracks"]
-        for case in track["cases"]
-    ]
-    return verdict["outcome"], verdict["exit_code"], cases
-
-
-def processes(out: Path) -> dict[int, tuple[str, str]]:
-    """Live processes that name this run's directory: command line, and the rank where it is one."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if str(out) in line and state != "Z":
-                rank = next((v[5:].decode() for v in variables if v.startswith(b"RANK=")), "")
-                found[int(entry.name)] = (line, rank)
-    return found
-
-
 def pids_of(victim: str, out: Path, supervisor: int) -> list[int]:
     if victim == "supervisor":
         return [supervisor]
@@ -79,14 +45,6 @@ def pids_of(victim: str, out: Path, supervisor: int) -> list[int]:
         for pid, (line, rank) in living
         if "acgate.run.worker" in line and rank == victim.removeprefix("rank")
     ]
-
-
-def orphans(out: Path, seconds: float = 5.0) -> list[str]:
-    """Command lines of what is still alive after some seconds."""
-    end = time.monotonic() + seconds
-    while (left := processes(out)) and time.monotonic() < end:
-        time.sleep(0.05)
-    return [line for line, _ in left.values()]
 
 
 def phase(out: Path) -> str:
@@ -103,10 +61,7 @@ def phase(out: Path) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> tuple[object, float]:
     out = tmp_path_factory.mktemp("undisturbed")
-    started = time.monotonic()
-    done = subprocess.run(command(out), env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return summary(out), time.monotonic() - started
+    return undisturbed_run(command(out), out)
 
 
 def kill_and_resume(out: Path, victim: str, is_time: Callable[[], bool], expected: object) -> None:
