@@ -8,7 +8,7 @@ import pytest
 
 from acgate import gate
 from acgate.spec.models import GateSpec, Parallel
-from acgate.vocabulary import FindingKind, Outcome
+from acgate.vocabulary import Outcome
 from fixtures import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,15 +99,3 @@ def test_fixture_gets_its_verdict(path, precision, tmp_path, monkeypatch):
         if expect.exit_code == 0:
             flagged = {finding.kind for finding in findings if finding.severity in FLAGGED}
             assert flagged <= set(expect.warns), told
-
-
-def test_fixtures_name_kinds_that_exist():
-    """Every finding that a fixture names is one that the gate knows."""
-    kinds = {str(kind) for kind in FindingKind}
-    named = {
-        kind
-        for _, expect in FIXTURES
-        for entry in (*expect.findings, *expect.warns)
-        for kind in entry.split("|")
-    }
-    assert named <= kinds
