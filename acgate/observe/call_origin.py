@@ -18,6 +18,7 @@ _TORCH = str(PurePath(torch.__file__).parent) + "/"
 _OWN = str(PurePath(acgate.__file__).parent) + "/"
 _OBSERVE = _OWN + "observe/"
 _TARGETS = _OWN + "_data/"  # targets that come with acgate are targets
+_PIPELINING = _TORCH + "distributed/pipelining/"
 _STANDARD = str(PurePath(contextlib.__file__).parent) + "/"
 
 # What only hands a call on: who is behind it has called.
@@ -60,6 +61,19 @@ def target_line() -> str:
             return f"{PurePath(name).name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def in_pipeline_schedule() -> bool:
+    """Say whether a schedule of torch's pipelines has called, and not a model inside one of its stages."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_PIPELINING):
+            return True
+        if not name.startswith((*_THIN, _OBSERVE)):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _is_standard(name: str) -> bool:

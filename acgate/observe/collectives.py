@@ -8,9 +8,9 @@ from torch._ops import OpOverload
 
 from acgate.checkpointing.operators import communicates
 from acgate.evidence.region_records import Collective
-from acgate.observe.call_origin import target_line
+from acgate.observe.call_origin import in_pipeline_schedule, target_line
 from acgate.observe.ledger import inner_tensors
-from acgate.observe.seam_groups import group_ranks
+from acgate.observe.seam_groups import group_ranks, own_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +38,8 @@ def describe_collective(
     """Return the record of a call that is about to be made; looks at no content."""
     names = (argument.name for argument in operator._schema.arguments)
     arguments = dict(zip(names, args, strict=False)) | dict(kwargs)
+    if phase == "forward" and _brings_gradients(operator, arguments):
+        phase = "backward"
     return Collective(
         phase=phase,
         operator=operator._schema.name.replace("::", "."),
@@ -46,6 +48,20 @@ def describe_collective(
         region=region,
         where=target_line(),
     )
+
+
+def _brings_gradients(operator: OpOverload, arguments: Mapping[str, Any]) -> bool:
+    """Say whether a message is one by which the schedule of a pipeline hands gradients on.
+
+    It does so between the forwards and backwards of micro-batches, outside of both. Stages are numbered
+    like the ranks of their group: activations go to the next one, gradients to the one before.
+    """
+    sends = operator._schema.name == "c10d::send"
+    peer = arguments.get("dst" if sends else "src")
+    if not isinstance(peer, int) or not in_pipeline_schedule():
+        return False
+    own = own_rank(arguments)
+    return own is not None and (peer < own if sends else peer > own)
 
 
 def _shapes(arguments: Mapping[str, Any]) -> Iterator[str]:

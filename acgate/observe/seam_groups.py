@@ -25,13 +25,23 @@ def group_ranks(arguments: Mapping[str, Any]) -> str:
     ranks = arguments.get("ranks")
     if isinstance(ranks, list | tuple):
         return ",".join(map(str, ranks))
-    name, boxed = arguments.get("group_name"), arguments.get("process_group")
-    group: Any = None
-    if isinstance(name, str):
-        group = _by_name(name)
-    elif isinstance(boxed, torch.ScriptObject) and str(boxed._type()) == _CLASS:
-        group = distributed.ProcessGroup.unbox(boxed)
+    group = _group(arguments)
     return "" if group is None else ",".join(map(str, _ranks_of(group)))
+
+
+def own_rank(arguments: Mapping[str, Any]) -> int | None:
+    """Return the number of this process in the group of a call, None where the group is not known."""
+    group = _group(arguments)
+    return None if group is None else int(group.rank())
+
+
+def _group(arguments: Mapping[str, Any]) -> Any:
+    name, boxed = arguments.get("group_name"), arguments.get("process_group")
+    if isinstance(name, str):
+        return _by_name(name)
+    if isinstance(boxed, torch.ScriptObject) and str(boxed._type()) == _CLASS:
+        return distributed.ProcessGroup.unbox(boxed)
+    return None
 
 
 def _by_name(name: str) -> Any:

@@ -24,8 +24,7 @@ USES = {
     "fsdp1": {"forward": "allgather", "backward": "reduce_scatter"},
     "tp": {"forward": "all_reduce", "backward": "all_reduce"},
     "fsdp+tp": {"forward": "all_reduce", "backward": "reduce_scatter"},
-    # a schedule sends gradients between the forwards and backwards of its micro-batches
-    "pp": {"forward": "send|recv"},
+    "pp": {"forward": "send|recv", "backward": "send|recv"},
 }
 """What each topology must have sent at least, in the observed step of `none`: a part of the operator's name."""
 

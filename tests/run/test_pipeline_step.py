@@ -368,3 +368,16 @@ def parallelize(model, mesh, topology, _before=parallelize):
     _, failures = ranks.outcomes(2, steps, job_for(write(more=fails)).model_dump_json(), limit=60)
     ends = [failures[rank].strip().splitlines()[-1] for rank in range(2)]
     assert all("TargetRaisedError: KeyError: 'of the target' (at target.py:" in end for end in ends), ends
+
+
+@pytest.mark.parametrize("parallel", [Parallel(), GPIPE], ids=["1f1b", "gpipe"])
+def test_what_stages_send_is_told_apart_by_direction(real, write, parallel):
+    """Activations go up in forward and gradients come down in backward, though torch sends both in between."""
+    stages = real(job_for(write(CLEAN), parallel=parallel, observe_step=1, world_size=3, micro_steps=3))
+    told = []
+    for stage in stages:
+        found = {(call.phase, call.operator.rpartition(".")[2]) for call in stage.observation.collectives}
+        told.append({phase: {name for seen, name in found if seen == phase} for phase, _ in found})
+    assert told[0] == {"forward": {"send"}, "backward": {"recv_"}}
+    assert told[1] == {"forward": {"recv_", "send"}, "backward": {"recv_", "send"}}
+    assert told[2] == {"forward": {"recv_"}, "backward": {"send"}}
