@@ -25,7 +25,7 @@ class Slot:
         return " ".join(value.split()).encode("ascii", "replace")[-self.size :].ljust(self.size)
 
 
-_SIZES = {"region": 192, "replay": 1, "operator": 120}
+_SIZES = {"region": 192, "replay": 1, "step": 8, "operator": 120}
 _LAST = "collective"
 
 
@@ -41,7 +41,10 @@ def _slots() -> Mapping[str, Slot]:
 
 
 SLOTS = _slots()
-"""Each key's value: the region that runs, whether it is replayed, the last operator and collective."""
+"""Each key's value: the region that runs, whether it is replayed, the last operator and collective.
+
+Operators are not followed in every step; `step` is the one that the last ones belong to.
+"""
 
 
 def empty_file() -> bytes:

@@ -96,11 +96,13 @@ class Observer:
         self._monitor.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        """End all observation; where this process is stays told if something was raised."""
         self._stop()
         self._stop_tracing()
         self._monitor.__exit__()
-        self._whereabouts.clear()
+        if kind is None:
+            self._whereabouts.clear()
 
     def begin_step(self, step: int, *, observe: bool = False) -> None:
         """Begin a step, and the observation of its first micro-step where `observe`."""
@@ -110,6 +112,7 @@ class Observer:
         first, self._step = self._step is None, step
         if self._shared and (first or observe or self._every_step):
             self._trace = StepTrace(step, self._whereabouts, self._monitor.inside)
+            self._whereabouts.follows(step)
         if observe:
             self._ledger = Ledger()
             mode = OperatorMode(self._ledger, self._existing(), self._monitor.operator_ran, self._trace)

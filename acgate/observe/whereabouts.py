@@ -37,6 +37,12 @@ class Whereabouts:
         self._put("region", name)
         self._put("replay", "1" if replay else "")
 
+    def follows(self, step: int) -> None:
+        """Say that the operators of a step are told from now on, and forget those of earlier ones."""
+        self._put("operator", "")
+        self._put("collective", "")
+        self._put("step", str(step))
+
     def operator(self, name: str) -> None:
         """Say which operator begins."""
         self._put("operator", name)

@@ -82,6 +82,8 @@ class Attempt:
     def run(self, trail: Trail) -> None:
         """Run the track and leave what was seen in `trail`; the target's exceptions are part of it."""
         position = Position(phase="import")
+        if self.world.whereabouts is not None:
+            self.world.whereabouts.unlink(missing_ok=True)  # where an earlier attempt raised
         trail.raised = self._guarded(trail, position, lambda: self._run(trail, position))
 
     def _guarded(self, trail: Trail, position: Position, work: Any) -> Raised | None:

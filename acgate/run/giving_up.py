@@ -13,16 +13,20 @@ from acgate.run.deadlines import Overdue, PhaseWatch, place
 from acgate.run.obituary import LastSeen, paragraphs, suspicion
 from acgate.run.outcomes import joint_error
 from acgate.run.queue import JobOutcome, describe
-from acgate.run.stacks import main_frames, target_frames, waits_for_others
+from acgate.run.stacks import main_frames, target_frames
+from acgate.run.stance import Look, waits_for_others
 from acgate.run.worker_process import RankProcess, ask_for_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from acgate.plan.job import SurveyJob, TrackJob
     from acgate.run.pool import Pool
 
 _REPORT = 5.0
+_LOOKS = 3
+"""So often are ranks asked for their stacks where these must tell who holds up whom."""
 
 
 @dataclass(slots=True)
@@ -54,12 +58,13 @@ class GivingUp:
     def __init__(self, pool: Pool, job: SurveyJob | TrackJob, parts: Sequence[Part]) -> None:
         self._pool = pool
         self._job = describe(job)
+        self._asynchronous = job.spec.device != "cpu"
         self._parts = parts
 
     def overdue(self, part: Part, overdue: Overdue) -> DeadlineError:
         """Say that a rank is over a deadline, and where all of them are."""
-        seen = self._last_seen()
         several = len(self._parts) > 1
+        seen = self._last_seen(_LOOKS if several else 1)
         end = self._pool.kill() or ("all ranks were killed" if several else "the worker was killed")
         number = part.rank.number
         on = f" on rank {number}" if several else ""
@@ -133,28 +138,39 @@ class GivingUp:
             return seen.with_death(processes.exit_words(0))
         return seen.with_death("ended, nobody saw how," if rank.ended else "")
 
-    def _last_seen(self) -> list[LastSeen]:
+    def _last_seen(self, times: int = 1) -> list[LastSeen]:
         """Ask those alive for their stacks, and gather what is known of every rank."""
-        written = ask_for_stacks(self._pool.ranks)
+        looks: dict[int, list[Look]] = {rank.number: [] for rank in self._pool.ranks}
+        asked: Sequence[RankProcess] = self._pool.ranks
+        stacks: dict[int, str] = {}
+        for _ in range(times):
+            written = ask_for_stacks(asked)
+            stacks |= written
+            asked = [rank for rank in asked if rank.number in written]  # others cost their time only once
+            for rank in self._pool.ranks:
+                frames = tuple(main_frames(written.get(rank.number, "")))
+                looks[rank.number].append(Look(frames, read_whereabouts(self._where(rank))))
         parts = {part.rank.number: part for part in self._parts}
         seen = []
         for rank in self._pool.ranks:
             part = parts.get(rank.number)
-            stacks = written.get(rank.number, "")
             seen.append(
                 LastSeen(
                     number=rank.number,
                     place=part.watch.where if part else "",
-                    whereabouts=read_whereabouts(self._pool.folder.whereabouts(rank.number)),
+                    whereabouts=looks[rank.number][-1].whereabouts,
                     raised=part.raised if part else "",
                     done=part is not None and part.outcome is not None,
                     took_part=part is not None,
-                    frames=tuple(target_frames(stacks)),
-                    waits=waits_for_others(main_frames(stacks)),
+                    frames=tuple(target_frames(stacks.get(rank.number, ""))),
+                    waits=waits_for_others(looks[rank.number], asynchronous=self._asynchronous),
                     stacks=self._pool.folder.stacks(rank.number),
                 )
             )
         return seen
+
+    def _where(self, rank: RankProcess) -> Path:
+        return self._pool.folder.whereabouts(rank.number)
 
 
 def _first(dead: Sequence[RankProcess]) -> int:

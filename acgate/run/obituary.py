@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from acgate.run.deadlines import STEP, place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from acgate.run.stacks import Frame
+
+_ALIKE = MappingProxyType(
+    {
+        True: "every rank waits for the others: they are not in the same collective\n",
+        False: "no rank waits for the others: each is at work\n",
+        None: "which rank holds up the others cannot be told: each may wait or be at work\n",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +52,15 @@ class LastSeen:
     stacks: Path | None = None
 
     @property
+    def in_hand(self) -> bool:
+        """Whether it has a part in the job, lives, and has not done that part."""
+        return self.took_part and not self.done and not self.death
+
+    @property
     def seems_to_wait(self) -> bool:
-        """Whether it waited for other ranks, or had issued a collective and may wait for its end."""
-        alive = not self.death and not self.done
-        return alive and (self.waits or (self.waits is None and "collective" in self.whereabouts))
+        """Whether it waits for other ranks, or issued a collective in this step and may wait for its end."""
+        issued = "collective" in self.whereabouts and not self._earlier
+        return self.in_hand and (self.waits or (self.waits is None and issued))
 
     @property
     def full_place(self) -> str:
@@ -52,8 +68,17 @@ class LastSeen:
         said, words = self.whereabouts, [self.place]
         if "region" in said:
             words.append(f"{'replay of ' if said.get('replay') == '1' else ''}region {said['region']}")
-        words += [f"last {key} {said[key]}" for key in ("operator", "collective") if key in said]
-        return ", ".join(words)
+        last = [f"last {key} {said[key]}" for key in ("operator", "collective") if key in said]
+        if last and self._earlier:
+            last[-1] += f" (operators were followed up to {self._earlier})"
+        return ", ".join(words + last)
+
+    @property
+    def _earlier(self) -> str:
+        """The step whose operators are known, where the rank is in a later one; else empty."""
+        step = self.whereabouts.get("step", "")
+        followed = place(STEP, int(step)) if step.isdigit() else ""
+        return followed if self.place.startswith(f"phase {STEP}") and followed != self.place else ""
 
     def sentence(self, job: str) -> str:
         """Say how the rank ended and where in the job."""
@@ -67,33 +92,55 @@ class LastSeen:
 
 
 def suspects(ranks: Sequence[LastSeen]) -> list[LastSeen]:
-    """Return the ranks that probably hold up the others; empty where nothing tells them apart.
+    """Return the ranks that may hold up the others; empty where nothing tells them apart.
 
-    A dead one; else one that raised; else one that waits for nobody while others seem to wait.
+    A dead one; else one that raised; else one that waits for nobody, if not all do that; else one
+    that may or may not wait while others surely do.
     """
-    taking_part = [rank for rank in ranks if rank.took_part]
+    in_hand = [rank for rank in ranks if rank.in_hand]
     dead = [rank for rank in ranks if rank.death]
-    raised = [rank for rank in taking_part if rank.raised]
-    busy = [rank for rank in taking_part if rank.waits is False and not rank.done]
-    return dead or raised or (busy if any(rank.seems_to_wait for rank in taking_part) else [])
+    raised = [rank for rank in ranks if rank.took_part and rank.raised]
+    if dead or raised:
+        return dead or raised
+    for found in (
+        [rank for rank in in_hand if rank.waits is False],
+        [rank for rank in in_hand if rank.waits is None],
+    ):
+        if found:
+            return found if len(found) < len(in_hand) else []
+    return []
 
 
 def suspicion(ranks: Sequence[LastSeen]) -> str:
-    """Say in a line who probably holds up the others; empty where that cannot be told or was said."""
-    in_hand = [rank for rank in ranks if rank.took_part and not rank.done]
+    """Say in a line who holds up the others, or that it cannot be told; empty where it was said."""
+    in_hand = [rank for rank in ranks if rank.in_hand]
     if len(in_hand) < 2:
         return ""
-    if all(rank.waits for rank in in_hand):
-        return "every rank waits for the others: they are not in the same collective\n"
     blamed = suspects(ranks)
-    if not blamed or any(rank.death or rank.raised for rank in blamed):
+    if any(rank.death or rank.raised for rank in blamed):
         return ""
-    waiting = [rank for rank in in_hand if rank.seems_to_wait]
-    holds, seems = ("hold" if len(blamed) > 1 else "holds"), ("seem" if len(waiting) > 1 else "seems")
-    return (
-        f"{_names(blamed)} probably {holds} up the others: in no collective, while {_names(waiting)}"
-        f" {seems} to wait in one\n"
-    )
+    others = [rank for rank in in_hand if rank not in blamed]
+    match blamed:
+        case []:
+            return _ALIKE[in_hand[0].waits]
+        case [LastSeen(waits=False), *_]:
+            return (
+                f"{_names(blamed)} probably {_verb('hold', blamed)} up the others: in no collective,"
+                f" while {_waiting(others)} in one\n"
+            )
+        case _:
+            return (
+                f"{_names(blamed)} may hold up the others, or {_verb('wait', blamed)} in another collective:"
+                f" which cannot be told, while {_names(others)} {_verb('wait', others)} in one\n"
+            )
+
+
+def _waiting(ranks: Sequence[LastSeen]) -> str:
+    """Say of ranks that they wait, as surely as that is known."""
+    seem = [rank for rank in ranks if rank.seems_to_wait]
+    may = [rank for rank in ranks if not rank.seems_to_wait]
+    words = [f"{_names(seem)} {_verb('seem', seem)} to wait"] if seem else []
+    return " and ".join(words + ([f"{_names(may)} may wait"] if may else []))
 
 
 def paragraphs(ranks: Sequence[LastSeen]) -> str:
@@ -120,3 +167,7 @@ def _paragraph(rank: LastSeen) -> str:
 def _names(ranks: Sequence[LastSeen]) -> str:
     numbers = " and ".join(str(rank.number) for rank in ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {numbers}"
+
+
+def _verb(verb: str, ranks: Sequence[LastSeen]) -> str:
+    return verb if len(ranks) > 1 else f"{verb}s"

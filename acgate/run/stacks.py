@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) ")
 _ENTRY = "run_worker"
-_BACKWARD = "_engine_run_backward"
-_WORLD = Path(__file__).with_name("world.py")
-_DEEP = 2
-"""So many frames from the innermost one lie between a collective's call and its wait in C++."""
+_CUT = "\n  ...\n"
+_STARTED_BY_PYTHON = "_bootstrap"
+
+BACKWARD = "_engine_run_backward"
+"""In this function of torch, autograd is at work in C++."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,10 @@ def main_frames(text: str) -> list[Frame]:
     Python that autograd calls there (a replay, a hook) come first.
     """
     stacks = threads(text)
-    if not stacks:
-        return []
-    main = next(
-        (frames for frames in stacks if any(frame.function == _ENTRY for frame in frames)), stacks[-1]
-    )
-    if main[0].function != _BACKWARD:
+    main = next((frames for frames in stacks if any(frame.function == _ENTRY for frame in frames)), [])
+    if not main and (len(stacks) == 1 or _CUT in text):
+        main = stacks[-1]  # it is the last one, and too deep to be shown to its end
+    if not main or main[0].function != BACKWARD:
         return main
     called = next((frames for frames in stacks if frames is not main and _is_called_by_autograd(frames)), [])
     return called + main
@@ -74,34 +73,30 @@ def target_frames(text: str, most: int = 5) -> list[Frame]:
     return (own or main)[:most]
 
 
-def waits_for_others(frames: Sequence[Frame]) -> bool | None:
-    """Say whether a stack, innermost first, shows that its thread waits for other ranks.
-
-    None where that cannot be told: there is no stack, or the innermost call is one of torch that
-    may or may not communicate (DDP's collectives, for one, are waited for inside backward).
-    """
-    for frame in frames[:_DEEP]:
-        path = Path(frame.file)
-        if path == _WORLD or ("torch" in path.parts and "distributed" in path.parts):
-            return True
-    if not frames or "torch" in Path(frames[0].file).parts:
-        return None
-    return False
-
-
 def _is_called_by_autograd(frames: Sequence[Frame]) -> bool:
-    """Say whether a thread came to Python through autograd: its outermost frame is one of torch."""
-    return "torch" in Path(frames[-1].file).parts
+    """Say whether a thread came to Python through autograd, and was not started by Python."""
+    outermost = frames[-1]
+    return is_torch(outermost.file) or outermost.function != _STARTED_BY_PYTHON
+
+
+def is_torch(file: str) -> bool:
+    """Say whether a file belongs to torch."""
+    return "/site-packages/torch/" in file or "/dist-packages/torch/" in file
+
+
+def is_pythons_own(file: str) -> bool:
+    """Say whether a file belongs to Python or its library."""
+    if file.startswith("<"):
+        return True
+    path = Path(file)
+    installed = "site-packages" in path.parts or "dist-packages" in path.parts
+    return not installed and path.is_relative_to(Path(sysconfig.get_paths()["stdlib"]))
 
 
 def _is_target(file: str) -> bool:
     """Say whether a file is neither acgate's, nor torch's, nor Python's own."""
-    if file.startswith("<") or "/site-packages/torch/" in file or "/dist-packages/torch/" in file:
+    if is_torch(file) or is_pythons_own(file):
         return False
     path = Path(file)
     package = Path(acgate.__file__).parent
-    if path.is_relative_to(package):
-        return path.is_relative_to(package / "_data")
-    library = Path(sysconfig.get_paths()["stdlib"])
-    installed = "site-packages" in path.parts or "dist-packages" in path.parts
-    return installed or not path.is_relative_to(library)
+    return not path.is_relative_to(package) or path.is_relative_to(package / "_data")

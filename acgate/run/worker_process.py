@@ -36,6 +36,7 @@ class RankProcess:
         self._nonce = nonce
         self._process: tuple[int, str | None] | None = None
         self._exit_code: int | None = None
+        self._asked_at = 0
 
     def phase(self) -> Phase | None:
         """Return where the rank is, None while it has not said so."""
@@ -73,14 +74,16 @@ class RankProcess:
         """Have the rank write the stacks of its threads; say whether there is one to do so."""
         if self._process is None or self.ended:
             return False
+        with suppress(OSError):
+            self._asked_at = self._folder.stacks(self.number).stat().st_size
         with suppress(ProcessLookupError):
             os.kill(self._process[0], signal.SIGUSR1)
             return True
         return False
 
     def written_stacks(self) -> str:
-        """Return what the rank has written of its stacks so far."""
-        return read_tail(self._folder.stacks(self.number))
+        """Return what the rank has written of its stacks since it was last asked."""
+        return read_tail(self._folder.stacks(self.number), self._asked_at)
 
     def last_lines(self) -> list[str]:
         """Return the last lines that the rank printed."""
@@ -114,11 +117,11 @@ def ask_for_stacks(ranks: Sequence[RankProcess]) -> dict[int, str]:
     return {number: text for number, text in (seen | whole).items() if text}
 
 
-def read_tail(path: Path) -> str:
-    """Return the end of a text file, empty where it cannot be read."""
+def read_tail(path: Path, start: int = 0) -> str:
+    """Return the end of a text file from byte `start` on, empty where it cannot be read."""
     try:
         with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            stream.seek(max(start, path.stat().st_size - _TAIL_BYTES))
             return stream.read().decode("utf-8", errors="replace")
     except OSError:
         return ""

@@ -6,8 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import acgate
-from acgate.run import world
-from acgate.run.stacks import Frame, main_frames, target_frames, threads, waits_for_others
+from acgate.run.stacks import main_frames, target_frames, threads
 
 PACKAGE = Path(acgate.__file__).parent
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
@@ -77,18 +76,25 @@ def test_a_replay_on_a_devices_thread_belongs_to_the_backward_that_waits_for_it(
         "_engine_run_backward",
     ]
     assert [str(frame) for frame in target_frames(DEVICE_THREAD)] == ["/opt/models/mine.py:5 in forward"]
-    assert waits_for_others(main_frames(DEVICE_THREAD)) is False
 
 
-def frames(*files: str) -> list[Frame]:
-    return [Frame(file, "1", "function") for file in files]
+def test_a_hook_on_a_devices_thread_has_no_line_of_torch():
+    """Autograd calls a hook of the target straight from C++; threads that Python started are other threads."""
+    dump = DEVICE_THREAD.replace(
+        f'  File "{LIBRARY}/site-packages/torch/utils/checkpoint.py", line 1100 in unpack_hook\n', ""
+    )
+    assert [frame.function for frame in main_frames(dump)][:2] == ["forward", "_engine_run_backward"]
 
 
-def test_waiting_for_other_ranks_shows_in_the_innermost_frames():
-    """A call of torch.distributed or a message waits; torch's other calls may; the target's own code does not."""
-    package = "/lib/site-packages/torch"
-    assert waits_for_others(frames(f"{package}/distributed/distributed_c10d.py", "/srv/model.py")) is True
-    assert waits_for_others(frames(world.__file__, "/srv/model.py")) is True
-    assert waits_for_others(frames(f"{package}/autograd/graph.py", f"{package}/_tensor.py")) is None
-    assert waits_for_others([]) is None
-    assert waits_for_others(frames("/srv/model.py", "/srv/train.py", f"{package}/distributed/x.py")) is False
+def test_a_dump_that_ends_before_the_main_thread_says_nothing_of_it():
+    """Threads come before it, and theirs are not taken for its frames; a stack too deep to end is its own."""
+    torn = DEVICE_THREAD[: DEVICE_THREAD.index("Current thread")]
+    assert main_frames(torn) == []
+    deep = DUMP[: DUMP.index(f'  File "{PACKAGE}/run/step.py"')] + "  ...\n"
+    assert [frame.function for frame in main_frames(deep)][:2] == ["forward", "<lambda>"]
+
+
+def test_a_folder_called_torch_is_not_torch():
+    """A target's own lines count wherever they lie."""
+    dump = DUMP.replace("/opt/models/", "/opt/torch/models/")
+    assert str(target_frames(dump)[0]) == "/opt/torch/models/my model.py:88 in <lambda>"
