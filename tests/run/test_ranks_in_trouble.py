@@ -176,7 +176,7 @@ class TestDeaths:
 class TestDeadlines:
     def test_the_rank_that_loops_comes_before_the_one_that_waits_for_it(self, meeting):
         """Both are told with their stacks, and the one that is in no collective is called the cause."""
-        supervisor, _root = meeting
+        supervisor, root = meeting
         began = time.monotonic()
         with pytest.raises(DeadlineError) as caught:
             supervisor.perform(job("loops"), ignore)
@@ -193,6 +193,9 @@ class TestDeadlines:
             "in wait_for_the_others",
         )
         assert first < loop < second < wait
+        assert text.count("in endless_loop") == 1
+        looks = (root / "jobs/worker-1/rank1.stacks.txt").read_text().count("in endless_loop")
+        assert looks > 1  # one alone may meet a rank at a moment that tells nothing
 
     def test_a_collective_that_nobody_joins(self, meeting):
         """Rank 1 has done its part: rank 0 alone is over the deadline, and where it waits is said."""
