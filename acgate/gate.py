@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import acgate
 from acgate import events
-from acgate.errors import DeadlineError, ExitCode, IncompleteError, UsageError, WorkerDiedError
+from acgate.errors import AcgateError, DeadlineError, ExitCode, IncompleteError, UsageError, WorkerDiedError
 from acgate.evidence.run_directory import RunDirectory
 from acgate.judge.decide import decide, judge_cell
 from acgate.judge.needs import needs
@@ -167,14 +167,23 @@ class _Session:
             self._do(_like_reference(job, evidence.get("none")), cell=cell, attempts=_ATTEMPTS)
             evidence[job.name] = self.directory.track(job.cell, job.name)
         except IncompleteError as error:
-            problems[job.name] = str(error)
-            self.directory.write_problem(job.cell, job.name, str(error))
-        except UsageError as error:
+            self._problem(job, error, problems)
+        except AcgateError as error:
+            if job.explains:
+                # What only explains must not take the verdict away, whatever goes wrong with it.
+                self._problem(job, error, problems)
+                return
+            if not isinstance(error, UsageError):
+                raise
             if job.cell.topology == "single":
                 raise
             # What does not fit one topology takes nothing away from the others, and is tried again on resume.
             problems[job.name] = str(error)
             self.codes.append(error.exit_code)
+
+    def _problem(self, job: TrackJob, error: AcgateError, problems: dict[str, str]) -> None:
+        problems[job.name] = str(error)
+        self.directory.write_problem(job.cell, job.name, str(error))
 
     def _do(self, job: SurveyJob | TrackJob, *, cell: str, attempts: int) -> None:
         started = time.monotonic()
@@ -182,7 +191,7 @@ class _Session:
         problem: str | None = None
         try:
             self._attempt(job, self._progress(cell, job), attempts)
-        except (IncompleteError, UsageError) as error:
+        except AcgateError as error:
             problem = str(error)
             raise
         finally:

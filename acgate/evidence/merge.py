@@ -34,6 +34,8 @@ JOB_FIELDS = (
     "virtual",
     "offload",
     "layers",
+    "explain",
+    "only",
 )
 """What a job says, so that ranks which differ in it did not do the same job."""
 

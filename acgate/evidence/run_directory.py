@@ -180,7 +180,8 @@ def _manifest(paths: RunPaths, spec: GateSpec, *, resume: bool) -> Manifest:
 
 def _same(stored: GateSpec, asked: GateSpec, root: Path) -> None:
     before, now = stored.model_dump(), asked.model_dump()
-    changed = sorted(key for key in now if now[key] != before[key] and key != "deadlines")
+    # Neither changes what a run says: how long to wait for it, and whether to trace it afterwards.
+    changed = sorted(key for key in now if now[key] != before[key] and key not in {"deadlines", "explain"})
     if changed:
         raise UsageError(
             f"--resume goes on with the run in {root}, but not with its {', '.join(changed)};"

@@ -8,6 +8,7 @@ from acgate.judge.across import compare_across
 from acgate.judge.across_floor import order_names
 from acgate.judge.audit import news
 from acgate.judge.compare import compare
+from acgate.judge.explanations import explanations
 from acgate.judge.inputs import NUMERIC, PLANT_KINDS, CellInputs
 from acgate.judge.noise import all_keys, measure_noise, noise_is_known, spills, wanted_repeats
 from acgate.judge.obstacles import obstacle_to
@@ -44,7 +45,7 @@ def needs(  # noqa: PLR0917 - the same seven as `judge_cell`, in the same order
     problems: Mapping[str, str],
     today: dt.date,
 ) -> tuple[Need, ...]:
-    """Return the further runs that the verdict of a cell needs, none where it can be given.
+    """Return the further runs that the verdict of a cell needs, then those that explain it.
 
     A run that exists, or that failed, is never asked for again, so asking comes to an end.
     """
@@ -60,6 +61,7 @@ def needs(  # noqa: PLR0917 - the same seven as `judge_cell`, in the same order
         or _confirmations(inputs, reference, noise, open_keys)
         or _planted(inputs, noise)
         or _orders(inputs, reference, noise)
+        or explanations(inputs, reference, noise)
     )
 
 

@@ -16,6 +16,7 @@ from acgate.observe.module_state import tensors_inside
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
 from acgate.observe.seam import RegionMonitor
+from acgate.observe.seam_exclusion import only_regions
 from acgate.observe.seam_gathered import gathered_memory
 from acgate.observe.step_trace import StepTrace, TraceMode
 from acgate.observe.whereabouts import Whereabouts
@@ -52,6 +53,8 @@ class Observer:
         rank: int = 0,
         whereabouts: Path | None = None,
         every_step: bool = False,
+        explain: bool = False,
+        only: tuple[str, ...] = (),
     ) -> None:
         """Prepare to observe `model`.
 
@@ -64,6 +67,8 @@ class Observer:
             rank: Number of this process among them.
             whereabouts: File in which to say at any moment where this process is.
             every_step: Note in every step what operators chose, and not only in the first and the observed.
+            explain: Trace every operator of the observed micro-step.
+            only: Blocks that stay checkpointed, the other regions run without; empty means all.
         """
         self._model = model
         self._optimizer = optimizer
@@ -81,6 +86,8 @@ class Observer:
         self._light: TraceMode | None = None
         self._choices: list[str] = []
         self._every_step = every_step
+        self._explain = explain
+        self._left_out = only_regions(self._monitor, only)
         self._ledger = Ledger()
         self._step: int | None = None
         self._counts = (0, 0)
@@ -94,12 +101,14 @@ class Observer:
         """
         ensure_seeing()
         self._monitor.__enter__()
+        self._left_out.__enter__()
         return self
 
     def __exit__(self, kind: object = None, *_: object) -> None:
         """End all observation; where this process is stays told if something was raised."""
         self._stop()
         self._stop_tracing()
+        self._left_out.__exit__(None, None, None)
         self._monitor.__exit__()
         if kind is None:
             self._whereabouts.clear()

@@ -19,6 +19,8 @@ REPEAT = "repeat"
 CONFIRM = "confirm"
 PLANTED = "planted"
 ORDER = "order"
+TRACE = "trace"
+ONLY = "only"
 
 
 class Need(Frozen):
@@ -27,22 +29,29 @@ class Need(Frozen):
     Attributes:
         kind: `details`: numbers for tensors whose hashes differ; `repeats`: the noise floor;
             `confirm`: further runs of a track outside the floor; `planted`: proof that this cell sees;
-            `orders`: the ranks played again, their gradients added up in other orders.
+            `orders`: the ranks played again, their gradients added up in other orders; `trace`: every
+            operator of one step, to explain what is wrong; `bisection`: a track with AC on some of its
+            blocks, to see which of them are at fault.
         run: Name of the run that this is about (`block`, `selective.no-early-stop`, `block.planted-scale`).
         keys: Tensors whose numbers are needed; none for a plain repeat.
         plant: The fault to plant, for `planted`; for `details` of such a run, the same again.
         reference: Run whose spilled tensors are the reference; None means the spill that is asked
             for in the same batch.
         count: How many runs.
+        step: For `trace`, the step that is traced; for `bisection`, the last one that is run. The number
+            of steps stands for the one with two forwards.
+        blocks: For `bisection`, the blocks that are checkpointed.
         why: A sentence for people.
     """
 
-    kind: Literal["details", "repeats", "confirm", "planted", "orders"]
+    kind: Literal["details", "repeats", "confirm", "planted", "orders", "trace", "bisection"]
     run: str
     keys: tuple[TensorKey, ...] = ()
     plant: Plant | None = None
     reference: str | None = None
     count: int = 1
+    step: int = 0
+    blocks: tuple[str, ...] = ()
     why: str
 
     @property
@@ -59,6 +68,11 @@ def audit_name(track: str) -> str:
 def planted_name(track: str, kind: str) -> str:
     """Return the name of the run of a track with a planted fault."""
     return f"{track}.{PLANTED}-{kind}"
+
+
+def trace_name(run: str) -> str:
+    """Return the name of a run with its operators traced."""
+    return f"{run}.{TRACE}"
 
 
 def runs_like(names: Collection[str], run: str, suffix: str) -> tuple[str, ...]:
@@ -144,13 +158,15 @@ def _names(need: Need, taken: Collection[str]) -> Iterator[str]:
     match need.kind:
         case "planted":
             candidates: Iterator[str] = iter((need.run,))
-        case "details":
-            stem = f"{need.run}.{DETAILS}"
+        case "details" | "trace":
+            stem = f"{need.run}.{DETAILS}" if need.kind == "details" else trace_name(need.run)
             candidates = itertools.chain((stem,), (f"{stem}-{n}" for n in itertools.count(2)))
         case "repeats":
             candidates = (f"{need.run}.{REPEAT}-{n}" for n in itertools.count(1))
         case "confirm":
             candidates = (f"{need.run}.{CONFIRM}-{n}" for n in itertools.count(1))
+        case "bisection":
+            candidates = (f"{need.run}.{ONLY}-{n}" for n in itertools.count(1))
         case "orders":
             # A name stands for one order: what was tried in vain is not tried again under another name.
             candidates = (f"{need.run}.{ORDER}-{n}" for n in range(1, need.count + 1))
@@ -182,7 +198,9 @@ def _job(
     audit = f".{AUDIT}" in rest
     # The step with two forwards comes after all others and starts from where they end.
     last = max((key.step for key in need.keys), default=spec.steps)
-    if audit or need.plant is not None:
+    if need.kind in {"trace", "bisection"}:
+        last = need.step
+    elif audit or need.plant is not None:
         last = need.plant.step if need.plant is not None else 0
     whole = last >= spec.steps
     return TrackJob(
@@ -194,8 +212,11 @@ def _job(
         micro_steps=survey.micro_steps,
         two_forwards=whole and runs_two_forwards(cell),
         early_stop=not audit,
+        observe_step=need.step if need.kind == "trace" else None,
         plant=need.plant,
         details=_details(need, reference),
+        explain=need.kind == "trace",
+        only=need.blocks,
     )
 
 

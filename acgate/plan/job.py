@@ -118,6 +118,11 @@ class TrackJob(Frozen):
     only: tuple[str, ...] = ()
 
     @property
+    def explains(self) -> bool:
+        """True where nothing is judged by this run: it says why others are wrong."""
+        return self.explain or bool(self.only)
+
+    @property
     def ranks(self) -> int:
         """Ranks that take part."""
         return 1 if self.virtual else self.cell.world_size

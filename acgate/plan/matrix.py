@@ -118,15 +118,19 @@ def compared_across(cell: Cell) -> bool:
     return cell.topology != "single"
 
 
+def observed_step(spec: GateSpec) -> int:
+    """Return the step whose replays are observed: the second where there is one, as some faults begin there."""
+    return 1 if spec.steps > 1 else 0
+
+
 def first_jobs(spec: GateSpec, cell: Cell, survey: Surveyed) -> tuple[TrackJob, ...]:
     """Return the jobs of a cell that are known before judging.
 
     Every track comes first, then the audits: one step of an AC track with torch's early stop off, as
-    each setting hides faults that the other shows. Replays are observed in the second step where there
-    is one, since some faults begin there. Last, in a topology, one device plays the ranks, and `none`
-    runs once more to be measured against it.
+    each setting hides faults that the other shows. Last, in a topology, one device plays the ranks, and
+    `none` runs once more to be measured against it.
     """
-    observe = 1 if spec.steps > 1 else 0
+    observe = observed_step(spec)
     tracks = [
         TrackJob(
             spec=spec,

@@ -227,6 +227,8 @@ class Attempt:
             rank=self.world.rank,
             whereabouts=self.world.whereabouts,
             every_step=job.details is not None and job.details.everything,
+            explain=job.explain,
+            only=job.only,
         )
 
     def _steps(self, trail: Trail, stepper: Stepper, position: Position, place: Callable[[], str]) -> None:
@@ -244,8 +246,11 @@ class Attempt:
                     trail.planted_at_output.remove()
         if job.two_forwards:
             self.progress("step", job.steps)
+            observe = job.observe_step == job.steps
             trail.two_forwards_raised = self._guarded(
-                trail, position, lambda: trail.steps.append(stepper.run_two_forwards(job.steps))
+                trail,
+                position,
+                lambda: trail.steps.append(stepper.run_two_forwards(job.steps, observe=observe)),
             )
 
 

@@ -116,10 +116,10 @@ class PipelineStepper(Stepper):
         self.meter.end_step(step)
         return finished
 
-    def run_two_forwards(self, step: int) -> StepRecord:
+    def run_two_forwards(self, step: int, *, observe: bool = False) -> StepRecord:
         """Run the forwards of two micro-batches, then their backwards; no optimizer step."""
         batches = [self._batch(0), self._batch(min(1, len(self.batches) - 1))]
-        self._pass(step, batches, ScheduleGPipe, Schedule.TWO_FORWARDS, observe=False)
+        self._pass(step, batches, ScheduleGPipe, Schedule.TWO_FORWARDS, observe=observe)
         self._agree(step, batches[0])
         finished = self._finish(step, Schedule.TWO_FORWARDS, tuple(self._records))
         self.meter.end_step(step)

@@ -115,9 +115,9 @@ class Stepper:
         self.meter.end_step(step)
         return finished
 
-    def run_two_forwards(self, step: int) -> StepRecord:
+    def run_two_forwards(self, step: int, *, observe: bool = False) -> StepRecord:
         """Run two forwards, then one backward over both losses; no optimizer step."""
-        self._begin(step, Schedule.TWO_FORWARDS, observe=False)
+        self._begin(step, Schedule.TWO_FORWARDS, observe=observe)
         first = self._batch(0)
         second = self._batch(min(1, len(self.batches) - 1))
         with self.topology.accumulating(self.model, last=True) as reduced:

@@ -79,6 +79,8 @@ def run_track(
         virtual=job.virtual,
         offload=job.offload,
         layers=job.layers,
+        explain=job.explain,
+        only=job.only,
         ranks=(rank,) if rank else (),
         shared_by="target" if trail.topology and trail.topology.shared_by == "target" else "acgate",
         worker_seconds=time.perf_counter() - started,

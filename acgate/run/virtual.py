@@ -110,14 +110,14 @@ class VirtualStepper(Stepper):
         self.meter.end_step(step)
         return self._steps[0][-1]
 
-    def run_two_forwards(self, step: int) -> StepRecord:
+    def run_two_forwards(self, step: int, *, observe: bool = False) -> StepRecord:
         """Run them for a single replica; several are not played so.
 
         Raises:
             IncompleteError: There are several replicas.
         """
         if self._alone:
-            return Stepper.run_two_forwards(self, step)
+            return Stepper.run_two_forwards(self, step, observe=observe)
         raise IncompleteError(f"step {step}: one device does not play two forwards before one backward")
 
     def _reduce_over(self, step: int, group: Sequence[int]) -> None:

@@ -50,6 +50,8 @@ CHANGED = {
     "virtual": True,
     "offload": True,
     "layers": 1,
+    "explain": True,
+    "only": ("layers.0",),
 }
 
 

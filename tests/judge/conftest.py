@@ -335,6 +335,8 @@ class World:
             deterministic=self.deterministic,  # type: ignore[arg-type]
             virtual=job.virtual,
             layers=job.layers,
+            explain=job.explain,
+            only=job.only,
             ranks=tuple(
                 RankRecord(
                     rank=rank,
