@@ -8,6 +8,7 @@ from acgate.judge.figures import count, listed
 from acgate.judge.lines import mismatch_lines, nonfinite_lines, ruling_lines
 from acgate.judge.obstacles import Obstacle, streams_apart
 from acgate.judge.rank_wording import named
+from acgate.judge.rulings import Ground
 from acgate.judge.run_wording import raised_text
 from acgate.plan.matrix import ACROSS, VIRTUAL
 from acgate.vocabulary import Outcome
@@ -110,7 +111,9 @@ def tensors(inputs: CellInputs, across: Across, part: Slice, outcome: Outcome) -
         case Outcome.PASS:
             return f"{what}, differences only within what another order of sums does{layers}", _text(lines)
         case Outcome.WARN:
-            headline = f"{bad} of {total} differ{where} from one device, as round-off may{layers}"
+            headline = (
+                f"{bad} of {total} differ{where} from one device, as round-off may{_above(part)}{layers}"
+            )
         case Outcome.FAIL:
             headline = f"{bad} of {total} differ{where} from one device that plays the ranks{layers}"
             lines.append(
@@ -125,6 +128,12 @@ def tensors(inputs: CellInputs, across: Across, part: Slice, outcome: Outcome) -
         case _:
             headline = f"{part.check}{where} could not be compared with one device{layers}"
     return headline, _text([f"{headline}:", *lines, *_floor(across)])
+
+
+def _above(part: Slice) -> str:
+    """Say how many are above their limit all the same."""
+    passed = sum(ruling.ground is Ground.STEPS_EITHER_WAY for ruling in part.rulings)
+    return f"; {passed} of them above the limit, which steps of either sign may be" if passed else ""
 
 
 def _text(lines: Sequence[str]) -> str:

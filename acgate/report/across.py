@@ -9,9 +9,11 @@ from acgate.judge.figures import against
 from acgate.plan.matrix import REFERENCE
 from acgate.report.escape import one_line, visible
 from acgate.report.wording import counted
-from acgate.vocabulary import Check, Outcome
+from acgate.vocabulary import Band, Check, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
 _OWN = frozenset({Check.STRUCTURE, Check.AGREEMENT})
@@ -54,11 +56,21 @@ def notes_in_short(cell: CellVerdict) -> tuple[str, tuple[Case, ...]]:
                     f"  {visible(case.name)}: rel_err {err} for {visible(difference.key.name)}"
                     f" in step {difference.key.step}",
                 )
-    head = (
-        f"WARN  {cell.cell} / {REFERENCE}: differs from one device in {counted(len(noted), 'check')},"
-        " within the limits (-v shows each); closest to them are"
+    head = f"WARN  {cell.cell} / {REFERENCE}: differs from one device in {counted(len(noted), 'check')}"
+    return "\n".join([f"{head}{_of_limits(noted)}", *(line for _, line in closest.values())]), noted
+
+
+def _of_limits(noted: Sequence[Case]) -> str:
+    """Say whether all that differs is within the limits; an update may be above, and pass by its gradient."""
+    bands = [difference.band for case in noted for difference in case.differences]
+    above = bands.count(Band.ABOVE_LIMIT)
+    if not above:
+        return ", within the limits (-v shows each); closest to them are"
+    were = counted(above, "tensor is above its limit and was", "tensors are above their limit and were")
+    return (
+        f": {were} let pass, as an optimizer may step either way on round-off, so their gradients judge;"
+        f" {len(bands) - above:,} are within (-v shows each); farthest off are"
     )
-    return "\n".join([head, *(line for _, line in closest.values())]), noted
 
 
 def not_checked(verdict: Verdict) -> list[str]:

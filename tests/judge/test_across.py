@@ -252,7 +252,7 @@ def update_off(
 @pytest.mark.parametrize(
     ("ratio", "gap", "outcome"),
     [
-        (1.0, 0.0001, Outcome.WARN),  # inside the limit
+        (1.0, 1e-8, Outcome.WARN),  # inside the limit
         (1.0, 0.33, Outcome.WARN),  # a third of a fused bias steps either way
         (1.0, 0.6, Outcome.FAIL),
         (0.9, 0.1, Outcome.WARN),
@@ -268,7 +268,10 @@ def test_of_updates_only_what_no_noise_explains_fails(
     ddp = in_topology(world)
     ddp.error = only(1e-7, quantity=Quantity.GRADIENT)
     ddp.statistics = update_off(ratio=ratio, gap=gap)
-    assert across_cases(ddp.play())["update[layers.0]"].outcome is outcome
+    case = across_cases(ddp.play())["update[layers.0]"]
+    assert case.outcome is outcome
+    let_pass = outcome is Outcome.WARN and gap > 0.01
+    assert ("of them above the limit, which steps of either sign may be" in case.headline) is let_pass
 
 
 def test_equal_gradients_make_equal_updates(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 from acgate.judge.verdict import TrackVerdict
 from acgate.report import json_document, junit
 from acgate.report.summary import Verbosity, summary
-from acgate.vocabulary import Check, Outcome
+from acgate.vocabulary import Band, Check, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +107,27 @@ def test_round_off_in_many_places_is_one_note(
     assert text.count("WARN") == 1
     assert summary(made, Verbosity.VERBOSE).count("WARN  single-float32 / none / gradient") == 2
     assert "WARN" not in summary(made, Verbosity.QUIET)
+
+
+def test_updates_above_their_limit_are_not_said_to_be_within_it(
+    verdict: Callable[..., Verdict], case: Callable[..., Case], difference: Callable[..., Difference]
+) -> None:
+    """They pass because an optimizer steps either way on round-off; that is said, and of how many."""
+    above = difference("a", 3e-5).model_copy(update={"band": Band.ABOVE_LIMIT})
+    noted = [
+        case(
+            Outcome.WARN,
+            check=Check.UPDATE,
+            place="layers.0",
+            differences=(above, difference("b", 9e-6), above),
+        ),
+        case(Outcome.WARN, place="layers.1", differences=(difference("c", 2e-6),)),
+    ]
+    text = summary(with_reference(verdict(case(Outcome.PASS)), Outcome.WARN, *noted))
+    head, *worst = next(part for part in text.split("\n\n") if part.startswith("WARN")).splitlines()
+    assert "differs from one device in 2 checks: 2 tensors are above their limit and were let pass" in head
+    assert "an optimizer may step either way on round-off, so their gradients judge; 2 are within" in head
+    assert "3.00e-05 > 1.00e-05" in worst[0]
 
 
 def test_a_failure_across_topologies_is_shown_in_full_in_every_report(
