@@ -11,6 +11,7 @@ from acgate.plan.matrix import REFERENCE
 from acgate.report.across import across_cases, not_checked, notes_in_short, own_cases
 from acgate.report.escape import one_line, visible
 from acgate.report.ranks import ranks_table
+from acgate.report.repeats import Said, grouped, names_of
 from acgate.report.table import table
 from acgate.report.wording import (
     NOT_MEASURED,
@@ -137,6 +138,7 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
         where = f" at {one_line(raised.where)}" if raised.where else ""
         text = f"ERROR  {cell.cell}: {raised.type} in {raised.phase}{where}: {visible(raised.message)}"
         yield f"{text}\n{_indented(raised.traceback)}" if verbosity is Verbosity.VERBOSE else text
+    said = Said()
     for track in cell.tracks:
         shown, rest = (track.cases, ()) if verbosity is Verbosity.VERBOSE else _telling(track)
         if track.track == REFERENCE and verbosity is not Verbosity.VERBOSE:
@@ -145,7 +147,7 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
             shown = tuple(case for case in shown if case not in elsewhere)
             if note and verbosity is Verbosity.NORMAL:
                 yield note
-        texts = (_case_text(cell, track, case, verbosity) for case in shown)
+        texts = (_case_text(cell, track, cases, verbosity, said) for cases in grouped(shown))
         yield from (text for text in texts if text)
         if rest:
             names = ", ".join(visible(case.name) for case in rest)
@@ -180,12 +182,18 @@ def _size(case: Case) -> float:
     return max((difference.rel_err for difference in case.differences), default=0.0)
 
 
-def _case_text(cell: CellVerdict, track: TrackVerdict, case: Case, verbosity: Verbosity) -> str:
-    head = f"{case.outcome.upper()}  {cell.cell} / {track.track} / {visible(case.name)}"
+def _case_text(
+    cell: CellVerdict, track: TrackVerdict, cases: tuple[Case, ...], verbosity: Verbosity, said: Said
+) -> str:
+    """Return the text of a case, or of several that are alike; what was said in this cell is not repeated."""
+    case = cases[0]
+    head = f"{case.outcome.upper()}  {cell.cell} / {track.track} / {names_of(cases)}"
     findings = [_indented(one_line(finding_line(finding))) for finding in case.findings]
     match case.outcome:
         case Outcome.FAIL | Outcome.ERROR:
-            return "\n".join([head, _indented(case.text or case.headline)])
+            text = case.text or case.headline
+            place = said.before(text, f"{track.track} / {visible(case.name)}")
+            return f"{head}: the same as {place}" if place else f"{head}\n{_indented(text)}"
         case Outcome.WARN | Outcome.SKIPPED:
             if verbosity is Verbosity.QUIET:
                 return ""

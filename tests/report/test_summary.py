@@ -158,3 +158,28 @@ def test_every_key_layer_has_a_line_of_its_own(verdict: Make, case: MakeCase) ->
     line = next(line for line in text.splitlines() if " head " in line)
     assert "equal (6)" in line
     assert "fail: 2 of 3 differ" in line
+
+
+def test_what_was_not_reached_for_one_reason_is_one_paragraph(verdict: Make, case: MakeCase) -> None:
+    """A track whose ranks disagree has a dozen checks that were not reached, and one reason."""
+    why = "not reached: block was stopped, as its ranks do not agree"
+    skipped = [case(Outcome.SKIPPED, headline=why, text="", place=place) for place in ("a", "b")]
+    other = case(Outcome.SKIPPED, headline="for another reason", text="", place="c")
+    text = summary(verdict(*skipped, other, case(Outcome.FAIL), outcome=Outcome.FAIL))
+    assert f"SKIPPED  single-float32 / block / 2 checks (gradient[a], gradient[b]): {why}" in text
+    assert "SKIPPED  single-float32 / block / gradient[c]: for another reason" in text
+    assert text.count(why) == 1
+
+
+def test_a_long_text_is_shown_once_in_a_cell(verdict: Make, case: MakeCase) -> None:
+    """Where the reference raises, every track has its traceback; the other tracks refer to the first."""
+    long = "the reference could not be used\n" + "  a line of its traceback\n" * 9
+    made = verdict(case(Outcome.ERROR, text=long), outcome=Outcome.ERROR)
+    cell = made.cells[0]
+    tracks = tuple(cell.tracks[0].model_copy(update={"track": name}) for name in ("block", "selective"))
+    text = summary(made.model_copy(update={"cells": (cell.model_copy(update={"tracks": tracks}),)}))
+    assert text.count("the reference could not be used") == 1
+    assert (
+        "ERROR  single-float32 / selective / gradient[layers.3]: the same as block / gradient[layers.3]"
+        in text
+    )
