@@ -97,6 +97,11 @@ class CauseKind(enum.StrEnum):
         "let no branch inside the region depend on what changes in between: counters, time,"
         " environment, mode, random numbers of Python",
     )
+    MODE_CHANGED = (
+        "mode-changed",
+        "the module was in another mode (training or evaluation) in the replay than in its forward",
+        "call train() and eval() before the forward or after backward, never in between",
+    )
     OTHER_NUMBER = (
         "other-number",
         "the replay calls an operator with another number than its forward did: a counter, a"
@@ -164,6 +169,31 @@ class CauseKind(enum.StrEnum):
         "side-effect",
         "what the replay does besides is done twice, while every gradient is right",
         "move the side effect out of the region, or guard it so that the replay does not do it again",
+    )
+    SECOND_BACKWARD = (
+        "second-backward",
+        "backward runs twice through one region, and what the first run used up is gone for the second",
+        "add the losses and go backward once; block AC replays again, selective AC cannot",
+    )
+    POLICY_STATE = (
+        "policy-state",
+        "the selective policy carries state from one region to the next, so that regions save by turns",
+        "make the policy anew for each region (a fresh context_fn), or declare by_layer = true",
+    )
+    STRUCTURE_CHANGED = (
+        "structure-changed",
+        "applying AC changed the model itself: names, shapes, ties or what is trained",
+        "apply AC without renaming, adding, copying or freezing parameters",
+    )
+    RANKS_DIFFER = (
+        "ranks-differ",
+        "ranks that belong together do not do the same",
+        "derive regions and policies from the model alone, never from a rank or from free memory",
+    )
+    WIRING = (
+        "wiring",
+        "how AC is set up is at fault by itself, whatever the numbers say",
+        "see the finding",
     )
     RECOMPUTATION_LOST = (
         "recomputation-lost",

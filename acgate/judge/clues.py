@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.cause_kinds import CauseKind
 from acgate.judge import finding_wording
 from acgate.judge.figures import count, listed
 from acgate.judge.places import WORDS
@@ -38,7 +39,13 @@ _READS = (
 
 
 def clues(context: TrackContext, check: Check, place: str | None = None) -> list[str]:
-    """Return lines that explain a failing comparison of a track, those about `place` first."""
+    """Return lines that help with a failing comparison of a track, those about `place` first.
+
+    Where a cause is known it says what the replay shows and what to try, so that only the rest is said.
+    """
+    beside = [*_equal(context), *_besides(context, check)]
+    if context.causes and context.causes[0].kind != CauseKind.UNKNOWN:
+        return beside
     return [*_equal(context), *_replay(context, place), *_besides(context, check), *_advice(context)]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from acgate.evidence.records import TrackEvidence
     from acgate.judge.inputs import CellInputs
     from acgate.judge.noise import Noise
-    from acgate.judge.verdict import Finding
+    from acgate.judge.verdict import Cause, Finding
     from acgate.plan.job import TensorKey
 
 
@@ -29,6 +29,7 @@ class TrackContext:
         rulings: What becomes of each tensor whose hash differs.
         engagement: Findings that make the comparison worthless.
         wiring: All other findings, allowances applied.
+        causes: Why the track fails, the most likely first; empty before that was looked for.
     """
 
     inputs: CellInputs
@@ -40,6 +41,7 @@ class TrackContext:
     rulings: dict[TensorKey, Ruling]
     engagement: tuple[Finding, ...]
     wiring: tuple[Finding, ...]
+    causes: tuple[Cause, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from acgate.errors import ExitCode, strongest
@@ -11,6 +12,8 @@ from acgate.judge.across_cases import across_cases
 from acgate.judge.agreement import agreement_case
 from acgate.judge.allowances import unused_entries, unused_everywhere
 from acgate.judge.cases import Judged, comparing_cases, structure_case
+from acgate.judge.cause_text import with_causes
+from acgate.judge.causes import causes
 from acgate.judge.context import make_context
 from acgate.judge.costs import rank_costs, step_seconds
 from acgate.judge.extra_cases import engagement_case, extra_cases, planted_cases, resources_case, wiring_case
@@ -31,12 +34,20 @@ if TYPE_CHECKING:
     from acgate.evidence.records import Survey, TrackEvidence
     from acgate.judge.context import TrackContext
     from acgate.judge.noise import Noise
-    from acgate.judge.verdict import KeyLayer
+    from acgate.judge.verdict import Cause, KeyLayer
     from acgate.plan.cell import Cell
     from acgate.spec.models import GateSpec
     from acgate.spec.tolerances import Tolerances
 
 TrackCases = dict[str, list[Judged]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Told:
+    """What is said of a track beside its cases."""
+
+    key_layers: tuple[KeyLayer, ...] = ()
+    causes: tuple[Cause, ...] = ()
 
 
 def judge_cell(  # noqa: PLR0917 - the same seven as `needs`, in the same order
@@ -71,8 +82,10 @@ def judge_cell(  # noqa: PLR0917 - the same seven as `needs`, in the same order
     cases = _judge_reference(inputs, reference, noise)
     cases |= {track: _judge_track(inputs, track, context) for track, context in contexts.items()}
     cases[inputs.tracks[0]] += planted_cases(inputs, noise)
-    layers = {track: key_layers(context) for track, context in contexts.items() if context}
-    return _cell_verdict(inputs, reference, noise, cases, layers)
+    told = {
+        track: _Told(key_layers(context), context.causes) for track, context in contexts.items() if context
+    }
+    return _cell_verdict(inputs, reference, noise, cases, told)
 
 
 def decide(
@@ -121,7 +134,10 @@ def decide(
 
 def _context(inputs: CellInputs, reference: TrackEvidence, track: str, noise: Noise) -> TrackContext | None:
     run = inputs.run(track)
-    return None if run is None else make_context(inputs, reference, run, noise)
+    if run is None:
+        return None
+    context = make_context(inputs, reference, run, noise)
+    return dataclasses.replace(context, causes=causes(inputs, context))
 
 
 def _judge_reference(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> TrackCases:
@@ -161,7 +177,7 @@ def _cell_without_reference(inputs: CellInputs, headline: str, text: str) -> Cel
         cases = [_unchecked(headline, text)]
         if inputs.cell.world_size > 1 and reference is not None:
             cases.append(agreement_case(inputs, reference))
-        tracks.insert(0, _track_verdict(inputs, REFERENCE, cases, ()))
+        tracks.insert(0, _track_verdict(inputs, REFERENCE, cases, _Told()))
     return CellVerdict(
         cell=inputs.cell.identifier,
         outcome=worst(track.outcome for track in tracks),
@@ -176,12 +192,12 @@ def _cell_verdict(
     reference: TrackEvidence,
     noise: Noise,
     cases: TrackCases,
-    layers: Mapping[str, tuple[KeyLayer, ...]],
+    told: Mapping[str, _Told],
 ) -> CellVerdict:
     expected = sum(judged.expected for found in cases.values() for judged in found)
     compared = sum(judged.case.compared for found in cases.values() for judged in found)
     tracks = tuple(
-        _track_verdict(inputs, track, found, layers.get(track, ())) for track, found in cases.items()
+        _track_verdict(inputs, track, found, told.get(track, _Told())) for track, found in cases.items()
     )
     outcome = worst(track.outcome for track in tracks)
     if outcome is not Outcome.FAIL and (expected != compared or not compared):
@@ -203,19 +219,20 @@ def _cell_verdict(
     )
 
 
-def _track_verdict(
-    inputs: CellInputs, track: str, found: Sequence[Judged], layers: tuple[KeyLayer, ...]
-) -> TrackVerdict:
+def _track_verdict(inputs: CellInputs, track: str, found: Sequence[Judged], told: _Told) -> TrackVerdict:
     run = inputs.run(track)
     seen = run.observation if run else None
+    outcome = worst(judged.case.outcome for judged in found)
+    found_causes = told.causes if outcome in {Outcome.FAIL, Outcome.ERROR} else ()
     return TrackVerdict(
         track=track,
-        outcome=worst(judged.case.outcome for judged in found),
-        cases=tuple(judged.case for judged in found),
-        key_layers=layers,
+        outcome=outcome,
+        cases=tuple(with_causes(judged.case, found_causes) for judged in found),
+        key_layers=told.key_layers,
         seconds=step_seconds(run) if run else Seconds(),
         peak_bytes=seen.peak_bytes if seen else None,
         held_bytes=seen.held_bytes if seen else None,
         worker_seconds=run.worker_seconds if run else 0.0,
         ranks=rank_costs(run) if run else (),
+        causes=found_causes,
     )

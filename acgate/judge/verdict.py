@@ -70,6 +70,7 @@ class Cause(Frozen):
         operator: The operator that lied, as `aten.mul.Tensor (call 3)`; empty where none did.
         module: Innermost module that called it.
         source: Source line of the target's code.
+        by: By how much the first value differs; empty where that was not measured.
         evidence: Sentences that say what was seen, by how much.
         found: How: by `value` of operators, by `state` that replays change, by `wiring`, by the track's own
             `forward`, or by `bisection` over blocks.
@@ -82,6 +83,7 @@ class Cause(Frozen):
     operator: str = ""
     module: str = ""
     source: str = ""
+    by: str = ""
     evidence: tuple[str, ...] = ()
     sentence: str
     advice: str

@@ -1,0 +1,92 @@
+"""Where the forward of a track itself is another than that of the reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.cause_kinds import CauseKind
+from acgate.judge.cause_evidence import LAST, Witnesses
+from acgate.judge.cause_making import make_cause
+from acgate.vocabulary import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.trace_records import ModuleOutput
+    from acgate.judge.verdict import Cause
+
+MODEL = "model"
+
+
+def forward_differs(witnesses: Witnesses) -> bool:
+    """Say whether the first thing that differs is a loss before any replay could have changed anything.
+
+    A replay of one micro-step may change what the next one reads, so only the first of a step counts,
+    and only if nothing differed in the steps before it, generators and state included.
+    """
+    first = witnesses.first_moment()
+    if first is None or first[1] != 0:
+        return False
+    if not any(key.quantity is Quantity.LOSS for key in witnesses.differing_first()):
+        return False
+    beside = witnesses.context.sides.differences
+    return not any(
+        (one.step, one.micro if one.micro >= 0 else LAST) < first for one in beside if not one.reported
+    )
+
+
+def causes_by_forward(witnesses: Witnesses) -> Iterator[Cause]:
+    """Yield the first module whose outputs differ, or that the loss differs where no outputs are known."""
+    if not forward_differs(witnesses):
+        return
+    first = witnesses.first_moment()
+    assert first is not None
+    begins = f"the loss of step {first[0]}, micro-step {first[1]}, differs before anything is replayed"
+    found = first_other_output(witnesses.reference_trace, witnesses.trace)
+    if found is None:
+        yield make_cause(CauseKind.FORWARD_DIFFERS, MODEL, "forward", (begins,))
+        return
+    module, evidence, mode = found
+    kind = CauseKind.MODE_CHANGED if mode else CauseKind.FORWARD_DIFFERS
+    advice = "let what switches AC on leave every module in the mode that it found it in" if mode else ""
+    yield make_cause(kind, module or MODEL, "forward", (evidence, begins), module=module, advice=advice)
+
+
+def first_other_output(
+    reference: TrackEvidence | None, candidate: TrackEvidence | None
+) -> tuple[str, str, bool] | None:
+    """Return the first module whose result differs, a sentence, and whether it ran in another mode.
+
+    Modules are in order of their end, so the first one is the innermost.
+    """
+    left, right = _outputs(reference), _outputs(candidate)
+    if not left or not right:
+        return None
+    for place, own in right.items():
+        other = left.get(place)
+        if other is None:
+            return own.module, f"{_call(own)} is not called in the reference", False
+        if other.outputs == own.outputs:
+            continue
+        mode = other.training is not own.training
+        how = f", in {_mode(own)} mode here and in {_mode(other)} mode in the reference" if mode else ""
+        text = f"{_call(own)} is the first whose result differs from the reference{how}"
+        return own.module, text, mode
+    absent = next((one for place, one in left.items() if place not in right), None)
+    if absent is None:
+        return None
+    return absent.module, f"{_call(absent)} is called in the reference and not here", False
+
+
+def _outputs(run: TrackEvidence | None) -> dict[tuple[str, int], ModuleOutput]:
+    seen = run.observation if run else None
+    return {(one.module, one.call): one for one in seen.outputs} if seen else {}
+
+
+def _call(one: ModuleOutput) -> str:
+    return f"module {one.module or MODEL} (call {one.call})"
+
+
+def _mode(one: ModuleOutput) -> str:
+    return "training" if one.training else "evaluation"

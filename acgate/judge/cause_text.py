@@ -1,0 +1,41 @@
+"""Puts causes into the message of a failing case: the first one at its top, what to try at its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.judge import cause_wording as wording
+from acgate.judge.cause_evidence import inside
+from acgate.vocabulary import Check, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from acgate.judge.verdict import Case, Cause
+
+_APART = frozenset({Check.PLANTED, Check.RESOURCES})
+"""Checks whose failures have nothing to do with what is wrong with a track."""
+
+TRY = "try: "
+
+
+def with_causes(case: Case, causes: Sequence[Cause]) -> Case:
+    """Return a failing case whose text begins with its cause and ends with what to try."""
+    if case.outcome is not Outcome.FAIL or case.check in _APART or not causes:
+        return case
+    cause = cause_of(case, causes)
+    first, _, rest = (case.text or case.headline).partition("\n")
+    lines = [first, wording.headline(cause), *(f"  {text}" for text in (cause.sentence, *cause.evidence))]
+    lines += [rest] if rest else []
+    advice = f"{TRY}{cause.advice}"
+    if advice not in (line.strip() for line in rest.splitlines()):
+        lines.append(advice)
+    return case.model_copy(update={"text": "\n".join(lines)})
+
+
+def cause_of(case: Case, causes: Sequence[Cause]) -> Cause:
+    """Return the cause that a case is told of: one found by value in its own block, else the first."""
+    first = causes[0]
+    if case.place is None or first.found != "value" or inside(first.where, case.place):
+        return first
+    return next((one for one in causes if one.found == "value" and inside(one.where, case.place)), first)

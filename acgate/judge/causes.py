@@ -1,0 +1,108 @@
+"""Why a track is not its reference: every cause that the evidence knows, the most likely first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.cause_kinds import CauseKind
+from acgate.judge import cause_wording as wording
+from acgate.judge.cause_evidence import Witnesses, gather, inside
+from acgate.judge.cause_forward import causes_by_forward
+from acgate.judge.cause_making import grouped, make_cause
+from acgate.judge.cause_raised import causes_by_exception
+from acgate.judge.cause_saved import causes_by_saved_tensors
+from acgate.judge.cause_state import causes_by_state
+from acgate.judge.cause_values import cause_by_value
+from acgate.judge.cause_wiring import (
+    causes_by_findings,
+    causes_by_optimizer,
+    causes_by_reentrance,
+    causes_by_structure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from acgate.judge.context import TrackContext
+    from acgate.judge.inputs import CellInputs
+    from acgate.judge.verdict import Cause
+
+
+def causes(inputs: CellInputs, context: TrackContext) -> tuple[Cause, ...]:
+    """Return why a track differs from its reference, the most likely cause first.
+
+    What names a cause by itself comes first; then what the trace saw by value, regions in order of
+    forward; then state, settings and findings. Where all of that is silent, what was excluded is
+    said. A track that differs in nothing has no cause.
+
+    Args:
+        inputs: The cell, with the traced runs among its runs.
+        context: The track beside its reference.
+    """
+    witnesses = gather(inputs, context)
+    found = tuple(_once(_ranked(witnesses)))
+    if not found and _differs(witnesses):
+        found = (_unknown(witnesses),)
+    return found
+
+
+def _ranked(witnesses: Witnesses) -> Iterator[Cause]:
+    by_value = grouped(_by_value(witnesses))
+    if witnesses.raised is None:
+        yield from causes_by_structure(witnesses)
+        yield from causes_by_forward(witnesses)
+    yield from causes_by_exception(witnesses, exact=True)
+    yield from by_value
+    yield from causes_by_exception(witnesses, exact=False)
+    if witnesses.raised is not None:
+        yield from causes_by_findings(witnesses, of_numbers=True)
+        yield from causes_by_findings(witnesses, of_numbers=False)
+        return
+    if not witnesses.first_moment() and not witnesses.context.sides.differences:
+        yield from causes_by_findings(witnesses, of_numbers=False)
+        yield from causes_by_findings(witnesses, of_numbers=True)
+        return
+    if not by_value:
+        yield from causes_by_saved_tensors(witnesses)
+    yield from causes_by_optimizer(witnesses)
+    yield from causes_by_findings(witnesses, of_numbers=True)
+    if not by_value:
+        yield from causes_by_reentrance(witnesses)
+    yield from causes_by_state(witnesses)
+    yield from causes_by_findings(witnesses, of_numbers=False)
+
+
+def _by_value(witnesses: Witnesses) -> list[Cause]:
+    """Return a cause for each region whose trace shows one; first those whose own gradients are wrong.
+
+    What is wrong in a region shows in the gradients of what it holds and of all before it, so that a
+    region whose own gradients are right can differ in nothing that matters.
+    """
+    names = {key.name for key in witnesses.differing_first()}
+    found = [(region, cause) for region in witnesses.innermost() if (cause := cause_by_value(region))]
+    found.sort(key=lambda pair: not any(inside(name, pair[0].name) for name in names))
+    return [cause for _, cause in found]
+
+
+def _once(found: Iterator[Cause]) -> Iterator[Cause]:
+    """Yield causes without those that say of the same kind less than one before them."""
+    kinds: set[tuple[str, bool]] = set()
+    for cause in found:
+        by_value = cause.found == "value"
+        if (cause.kind, True) in kinds and not by_value:
+            continue
+        if not by_value and (cause.kind, False) in kinds:
+            continue
+        kinds.add((cause.kind, by_value))
+        yield cause
+
+
+def _differs(witnesses: Witnesses) -> bool:
+    judged = [one for one in witnesses.context.sides.differences if not one.reported]
+    return bool(witnesses.raised or witnesses.first_moment() or judged)
+
+
+def _unknown(witnesses: Witnesses) -> Cause:
+    """Say what was looked at in vain."""
+    evidence = [wording.compared(witnesses.regions) if witnesses.traced else wording.not_traced()]
+    return make_cause(CauseKind.UNKNOWN, witnesses.context.candidate.track, "bisection", evidence)
