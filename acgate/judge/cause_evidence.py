@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from acgate.plan.matrix import REFERENCE
+from acgate.judge.suspects import suspect_of
+from acgate.plan.follow_up import trace_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from acgate.evidence.trace_records import Effect
     from acgate.judge.context import TrackContext
     from acgate.judge.inputs import CellInputs
+    from acgate.judge.suspects import Suspect
     from acgate.plan.job import TensorKey
     from acgate.vocabulary import Quantity
 
@@ -22,7 +24,6 @@ Moment = tuple[int, int]
 """Step and micro-step; what exists once per step comes after all of its micro-steps."""
 
 LAST = 1 << 30
-TRACE = "trace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +31,22 @@ class Witnesses:
     """A track with everything that may say why it fails.
 
     Attributes:
-        trace: Its traced run; None where none was made.
-        reference_trace: The traced run of `none`.
+        suspect: Which run of the track is wrong, and when that begins; None where none would fail.
+        trace: The traced run; None where none was made.
         regions: Of the traced run, or of the ordinary observed step where nothing was traced.
     """
 
+    inputs: CellInputs
     context: TrackContext
+    suspect: Suspect | None
     trace: TrackEvidence | None
-    reference_trace: TrackEvidence | None
     regions: tuple[RegionRecord, ...]
 
     @property
     def raised(self) -> Raised | None:
-        """The exception of the track; that of its trace where the track itself has none says nothing."""
-        return self.context.candidate.raised
+        """The exception of the run that is wrong; that of a trace whose track has none says nothing."""
+        run = self.inputs.run(self.suspect.run) if self.suspect else None
+        return self.context.candidate.raised or (run.raised if run else None)
 
     @property
     def traced(self) -> bool:
@@ -93,21 +96,18 @@ class Witnesses:
                 yield region, effect
 
 
-def trace_name(track: str) -> str:
-    """Return the name of the traced run of a track."""
-    return f"{track}.{TRACE}"
-
-
 def gather(inputs: CellInputs, context: TrackContext) -> Witnesses:
-    """Collect what is known about a track."""
-    trace = inputs.run(trace_name(context.candidate.track))
+    """Collect what is known about a track; what is wrong in its audit alone was traced there."""
+    suspect = suspect_of(inputs, context.reference, context.candidate.track, context.noise)
+    trace = inputs.run(trace_name(suspect.run)) if suspect else None
     seen = trace.observation if trace else None
     if seen is None:
         seen = context.candidate.observation
     return Witnesses(
+        inputs=inputs,
         context=context,
+        suspect=suspect,
         trace=trace,
-        reference_trace=inputs.run(trace_name(REFERENCE)),
         regions=seen.regions if seen else (),
     )
 

@@ -5,45 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
-from acgate.judge.cause_evidence import LAST, Witnesses
 from acgate.judge.cause_making import make_cause
-from acgate.vocabulary import Quantity
+from acgate.judge.explanations import reference_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from acgate.evidence.records import TrackEvidence
     from acgate.evidence.trace_records import ModuleOutput
+    from acgate.judge.cause_evidence import Witnesses
     from acgate.judge.verdict import Cause
 
 MODEL = "model"
 
 
-def forward_differs(witnesses: Witnesses) -> bool:
-    """Say whether the first thing that differs is a loss before any replay could have changed anything.
-
-    A replay of one micro-step may change what the next one reads, so only the first of a step counts,
-    and only if nothing differed in the steps before it, generators and state included.
-    """
-    first = witnesses.first_moment()
-    if first is None or first[1] != 0:
-        return False
-    if not any(key.quantity is Quantity.LOSS for key in witnesses.differing_first()):
-        return False
-    beside = witnesses.context.sides.differences
-    return not any(
-        (one.step, one.micro if one.micro >= 0 else LAST) < first for one in beside if not one.reported
-    )
-
-
 def causes_by_forward(witnesses: Witnesses) -> Iterator[Cause]:
     """Yield the first module whose outputs differ, or that the loss differs where no outputs are known."""
-    if not forward_differs(witnesses):
+    suspect = witnesses.suspect
+    if suspect is None or not suspect.forward:
         return
-    first = witnesses.first_moment()
-    assert first is not None
-    begins = f"the loss of step {first[0]}, micro-step {first[1]}, differs before anything is replayed"
-    found = first_other_output(witnesses.reference_trace, witnesses.trace)
+    begins = f"the loss of step {suspect.step} differs before anything is replayed"
+    reference = reference_trace(witnesses.inputs, suspect.step)
+    found = first_other_output(reference, witnesses.trace)
     if found is None:
         yield make_cause(CauseKind.FORWARD_DIFFERS, MODEL, "forward", (begins,))
         return

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from acgate.evidence.region_records import RegionRecord, ValueMismatch
     from acgate.evidence.trace_records import Divergence, Effect, GeneratorUse, OperatorAt, Read
+    from acgate.judge.bisection import Bisection
     from acgate.judge.verdict import Cause
 
 DEFAULT_GENERATOR = "torch's default generator"
@@ -196,6 +197,15 @@ def compared(regions: Sequence[RegionRecord]) -> str:
 def not_traced() -> str:
     """Say that nobody looked at operators."""
     return "no replay was traced, so no operator was compared by value"
+
+
+def blocks(search: Bisection) -> str:
+    """Say which blocks are enough for a fault, and how sure that is."""
+    names = count(len(search.found), "block is", "blocks are")
+    end = "" if search.complete else "; the search did not come to its end"
+    return (
+        f"AC on {listed(list(search.found))} is enough: {names} at fault ({count(search.runs, 'run')}){end}"
+    )
 
 
 def headline(cause: Cause) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
 from acgate.judge import cause_wording as wording
+from acgate.judge.bisected import bisection_of
 from acgate.judge.cause_evidence import Witnesses, gather, inside
 from acgate.judge.cause_forward import causes_by_forward
 from acgate.judge.cause_making import grouped, make_cause
@@ -43,7 +44,7 @@ def causes(inputs: CellInputs, context: TrackContext) -> tuple[Cause, ...]:
     found = tuple(_once(_ranked(witnesses)))
     if not found and _differs(witnesses):
         found = (_unknown(witnesses),)
-    return found
+    return _with_blocks(witnesses, found)
 
 
 def _ranked(witnesses: Witnesses) -> Iterator[Cause]:
@@ -106,3 +107,17 @@ def _unknown(witnesses: Witnesses) -> Cause:
     """Say what was looked at in vain."""
     evidence = [wording.compared(witnesses.regions) if witnesses.traced else wording.not_traced()]
     return make_cause(CauseKind.UNKNOWN, witnesses.context.candidate.track, "bisection", evidence)
+
+
+def _with_blocks(witnesses: Witnesses, found: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    """Let the first cause say which blocks are enough for the fault, where they were searched."""
+    suspect, context = witnesses.suspect, witnesses.context
+    if suspect is None or not found:
+        return found
+    search = bisection_of(witnesses.inputs, context.reference, suspect, context.noise)
+    if search is None or not search.runs:
+        return found
+    first = found[0]
+    evidence = (*first.evidence, wording.blocks(search))
+    first = first.model_copy(update={"blocks": search.found, "evidence": evidence})
+    return (first, *found[1:])
