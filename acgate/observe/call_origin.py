@@ -14,16 +14,16 @@ import acgate
 if TYPE_CHECKING:
     from types import FrameType
 
-_TORCH = str(PurePath(torch.__file__).parent) + "/"
-_OWN = str(PurePath(acgate.__file__).parent) + "/"
-_OBSERVE = _OWN + "observe/"
-_TARGETS = _OWN + "_data/"  # targets that come with acgate are targets
-_PIPELINING = _TORCH + "distributed/pipelining/"
+TORCH = str(PurePath(torch.__file__).parent) + "/"
+OWN = str(PurePath(acgate.__file__).parent) + "/"
+_OBSERVE = OWN + "observe/"
+TARGETS = OWN + "_data/"  # targets that come with acgate are targets
+_PIPELINING = TORCH + "distributed/pipelining/"
 _STANDARD = str(PurePath(contextlib.__file__).parent) + "/"
 
 # What only hands a call on: who is behind it has called.
 _THIN = tuple(
-    _TORCH + path
+    TORCH + path
     for path in (
         "_ops.py",
         "_compile.py",
@@ -54,10 +54,10 @@ def target_line() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith((_TORCH, _OWN)) and not name.startswith(_TARGETS):
+        if is_torch(name) or is_acgate(name):
             if not name.startswith((*_THIN, _OBSERVE)):
                 return ""
-        elif not _is_standard(name):
+        elif not is_standard(name):
             return f"{PurePath(name).name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -76,6 +76,16 @@ def in_pipeline_schedule() -> bool:
     return False
 
 
-def _is_standard(name: str) -> bool:
+def is_torch(name: str) -> bool:
+    """Say whether a file is torch's."""
+    return name.startswith(TORCH)
+
+
+def is_acgate(name: str) -> bool:
+    """Say whether a file is acgate's; targets that come with it are targets."""
+    return name.startswith(OWN) and not name.startswith(TARGETS)
+
+
+def is_standard(name: str) -> bool:
     """Say whether a file is Python's own, or no file but generated code."""
     return name.startswith("<") or (name.startswith(_STANDARD) and "-packages/" not in name)

@@ -47,7 +47,7 @@ def snapshot(model: nn.Module, since: Mapping[str, StateRecord] | None = None) -
         since: An earlier snapshot; attributes that are as they were then are left out, such as
             sizes that never change and flags that the AC treatment itself sets.
     """
-    records = {name: record_of(value) for name, value in _attributes(model)}
+    records = {name: record_of(value) for name, value in attributes(model)}
     if since is None:
         return records
     return {name: record for name, record in records.items() if since.get(name) != record}
@@ -55,7 +55,7 @@ def snapshot(model: nn.Module, since: Mapping[str, StateRecord] | None = None) -
 
 def state_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return the attributes that are tensors, under the names that `snapshot` gives them."""
-    return {name: value for name, value in _attributes(model) if isinstance(value, torch.Tensor)}
+    return {name: value for name, value in attributes(model) if isinstance(value, torch.Tensor)}
 
 
 def held_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
@@ -92,7 +92,8 @@ def tensors_inside(value: object, seen: set[int] | None = None) -> Iterator[torc
                 waiting.extend(getattr(current, "__dict__", {}).values())
 
 
-def _attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
+def attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
+    """Yield name and value of everything that `snapshot` records."""
     # A parameter in an ordinary list is a parameter all the same.
     seen = {id(t) for t in itertools.chain(model.parameters(), model.buffers())}
     name_of = naming(model)

@@ -58,18 +58,22 @@ class OutsideState:
         now = self._look(others)
         return {name: record for name, record in now.items() if self._before.get(name) != record}
 
-    def _look(self, others: Mapping[str, object] | None) -> dict[str, StateRecord]:
+    def values(self, others: Mapping[str, object] | None = None) -> Iterator[tuple[str, object]]:
+        """Yield name and value of everything that is looked at."""
         seen = {id(module) for module in self._model.modules()}
-        found: dict[str, StateRecord] = {}
         for name, value in self._places(others or {}):
             for inner, content in contents(name, value, seen):
-                if _size(content) > MAX_BYTES:
-                    continue
-                record = record_of(content)
-                if record.kind == "tensor":
-                    # Numbers are asked for by module, so a tensor out here is judged by its digest.
-                    record = StateRecord(kind="value", digest=record.digest)
-                found[inner] = record
+                if _size(content) <= MAX_BYTES:
+                    yield inner, content
+
+    def _look(self, others: Mapping[str, object] | None) -> dict[str, StateRecord]:
+        found: dict[str, StateRecord] = {}
+        for inner, content in self.values(others):
+            record = record_of(content)
+            if record.kind == "tensor":
+                # Numbers are asked for by module, so a tensor out here is judged by its digest.
+                record = StateRecord(kind="value", digest=record.digest)
+            found[inner] = record
         return found
 
     def _places(self, others: Mapping[str, object]) -> Iterator[tuple[str, Any]]:

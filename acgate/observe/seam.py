@@ -20,6 +20,7 @@ from torch.utils import checkpoint as torch_checkpoint
 from acgate.errors import AcgateError
 from acgate.evidence.names import naming
 from acgate.observe.calls import CallCounter
+from acgate.observe.operator_mode import local_tensors
 from acgate.observe.planting import Planting
 from acgate.observe.region import Region
 from acgate.observe.seam_frame import noting_inputs, observed_frame
@@ -27,6 +28,7 @@ from acgate.observe.seam_names import class_name, region_target
 from acgate.observe.seam_policy import PolicySeam
 from acgate.observe.seam_reentrant import watched_reentrant
 from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task
+from acgate.observe.trace_recorder import TraceRecorder
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from acgate.evidence.region_records import RegionRecord
+    from acgate.observe.ledger import Ledger
     from acgate.observe.operator_mode import OperatorCall
     from acgate.observe.region import EffectsListener
     from acgate.observe.region_notes import RegionNotes
@@ -56,6 +59,7 @@ class RegionMonitor:
         plant: Plant | None = None,
         keep_decisions: bool = False,
         whereabouts: Whereabouts | None = None,
+        explain: bool = False,
     ) -> None:
         """Prepare to watch `model`.
 
@@ -65,8 +69,11 @@ class RegionMonitor:
             plant: A fault to put into one replay of the first step.
             keep_decisions: Note what policies decide on every step, not only on an observed one.
             whereabouts: Told of the region that runs.
+            explain: Be able to trace operators; see `start_observation`.
         """
         self._model = model
+        self._explain = explain
+        self.recorder: TraceRecorder | None = None
         self._early_stop = early_stop
         self.keep_decisions = keep_decisions
         self._whereabouts = whereabouts
@@ -95,6 +102,9 @@ class RegionMonitor:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_replaced("_CheckpointFrame", observed_frame(frame, self)))
             stack.enter_context(_replaced("_CachingTorchDispatchMode", self.policies.recording(caching)))
+            if self._explain:
+                cached = torch_checkpoint._CachedTorchDispatchMode
+                stack.enter_context(_replaced("_CachedTorchDispatchMode", self.policies.fetching(cached)))
             if hasattr(torch_checkpoint, "_NoopSaveInputs"):
                 saver = torch_checkpoint._NoopSaveInputs
                 stack.enter_context(_replaced("_NoopSaveInputs", noting_inputs(saver, self)))
@@ -107,7 +117,7 @@ class RegionMonitor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.notes = None
+        self.notes = self.effects = self.recorder = None
         self._active.clear()
         self._installed.close()
 
@@ -140,8 +150,8 @@ class RegionMonitor:
         inputs, self._saved_inputs = self._saved_inputs, ()
         return inputs
 
-    def enter(self, region: Region, inputs: object) -> None:
-        """The forward of a region begins."""
+    def enter(self, region: Region, inputs: tuple[Any, ...], others: tuple[Any, ...] = ()) -> None:
+        """The forward of a region begins, with positional inputs and others (keywords, what was bound)."""
         parent = next((r for r, is_replay in reversed(self._active) if r.counted), None)
         if region.counted:
             region.index = len(self._regions)
@@ -150,7 +160,9 @@ class RegionMonitor:
         self._active.append((region, False))
         self._moved()
         if self.notes is not None and region.counted:
-            self.notes.entered(region, inputs, parent)
+            self.notes.entered(region, (inputs, others), parent)
+            if self.recorder is not None:
+                self.recorder.entered(region, inputs, others)
             if self.effects is not None:
                 self.effects.forward_began(region)
 
@@ -185,22 +197,37 @@ class RegionMonitor:
         return self.notes is not None and region.observed and region.replays == 1
 
     @contextlib.contextmanager
-    def function_replayed(self, region: Region) -> Iterator[None]:
+    def function_replayed(
+        self, region: Region, inputs: tuple[Any, ...], others: tuple[Any, ...] = ()
+    ) -> Iterator[None]:
         """Around the checkpointed function itself, as a replay calls it."""
-        watched = self.watches(region)
-        if watched and self.effects is not None:
+        if not self.watches(region):
+            yield
+            return
+        if self.effects is not None:
             self.effects.replay_restored(region)
+        if self.recorder is not None:
+            self.recorder.replay_began(region, inputs, others)
+        error: BaseException | None = None
         try:
             yield
+        except BaseException as raised:
+            error = raised
+            raise
         finally:
-            if watched and self.effects is not None:
+            if self.recorder is not None:
+                self.recorder.replay_ended(region, error)
+            if self.effects is not None:
                 self.effects.replay_left(region)
 
     def replay_ended(self, depth: int) -> None:
         """A replay is over; early stop leaves nested forwards open, which end here too."""
         region = self._active[depth][0] if depth < len(self._active) else None
-        if self.effects is not None and region is not None and self.watches(region):
-            self.effects.replay_ended(region)
+        if region is not None and self.watches(region):
+            if self.effects is not None:
+                self.effects.replay_ended(region)
+            if self.recorder is not None and region.implementation is Implementation.REENTRANT:
+                self.recorder.finish(region)
         del self._active[depth:]
         self._moved()
 
@@ -227,6 +254,8 @@ class RegionMonitor:
         region.observed = self.notes is not None
         region.tasks.add(graph_task())
         self._regions.append(region)
+        if self.recorder is not None:
+            self.recorder.home_made(region, module)
         self._replays += 1
         self._replay_order.append(region.name)
 
@@ -266,21 +295,58 @@ class RegionMonitor:
         """Return the outermost modules that no forward of this step called, nor anything in them."""
         return self._calls.idle()
 
-    def start_observation(self, notes: RegionNotes) -> None:
-        """From here on, gather everything about regions into `notes`."""
-        self.notes = notes
+    def start_observation(
+        self,
+        notes: RegionNotes,
+        effects: EffectsListener | None = None,
+        recorder: TraceRecorder | None = None,
+    ) -> None:
+        """From here on, gather everything about regions.
+
+        Args:
+            notes: Takes what a `RegionRecord` says.
+            effects: Takes what replays do besides.
+            recorder: Takes what operators forward and replay run, to compare them.
+        """
+        self.notes, self.effects, self.recorder = notes, effects, recorder
+        self._calls.on_forward = recorder.module_called if recorder is not None else None
+
+    def recording(self, ledger: Ledger) -> TraceRecorder:
+        """Return what traces the operators of a step."""
+        return TraceRecorder(
+            self._model,
+            ledger,
+            local_tensors,
+            self._names,
+            lambda: self._active,
+            self._calls.forward,
+            self._operator_told,
+        )
+
+    def _operator_told(self, source: str, replay: bool) -> None:  # noqa: FBT001
+        if self.effects is not None:
+            self.effects.operator_ran(source, replay=replay)
 
     def before_backward(self, held: object = None) -> None:
         """The forward is over; `held` are tensors that the caller keeps."""
         self._home_made = frozenset()
+        if self.recorder is not None:
+            self.recorder.backward_over()
         if self.notes is not None:
             self.notes.before_backward(self._regions, held)
 
     def stop_observation(self) -> None:
         """Stop gathering, and keep what was gathered."""
+        if self.effects is not None:
+            self.effects.close()
         if self.notes is not None:
-            self._observed = tuple(region.record() for region in self._regions if region.observed)
-            self.notes = None
+            observed = [region for region in self._regions if region.observed]
+            if self.recorder is not None:
+                for region in observed:
+                    self.recorder.finish(region)
+            self._observed = tuple(region.record() for region in observed)
+        self.notes = self.effects = self.recorder = None
+        self._calls.on_forward = None
 
     def regions(self) -> tuple[RegionRecord, ...]:
         """Return the regions of the last observation, in order of forward."""
@@ -290,6 +356,10 @@ class RegionMonitor:
         """Take note of an operator of the observed step."""
         if self.notes is not None:
             self.notes.operator_ran(call, self._active)
+        if self.effects is not None and call.traits.mutates:
+            replayed = next((region for region, is_replay in reversed(self._active) if is_replay), None)
+            if replayed is not None and self.watches(replayed):
+                self.effects.wrote(replayed, call)
 
 
 def seams() -> tuple[object, ...]:

@@ -1,0 +1,166 @@
+"""What a trace looks at around forwards and replays: contents, generators, lines, hooks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from acgate.observe.effects_generators import Generators
+from acgate.observe.effects_lines import HookCalls, Lines, touching
+from acgate.observe.effects_state import StateLook, changes
+from acgate.observe.outside_state import OutsideState
+from acgate.observe.seam_torch import is_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import ModuleType
+
+    from torch import nn
+
+    from acgate.evidence.trace_records import Effect, GeneratorUse
+    from acgate.observe.effects_state import Seen
+    from acgate.observe.region import Region
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a trace looks at beside the model.
+
+    Attributes:
+        namespaces: Returns the modules of the target's own code, lazy imports included.
+        others: Returns further values as they are now, by name: `process setting threads`.
+        generators: Returns the generators that the target names.
+    """
+
+    namespaces: Callable[[], Iterable[ModuleType]] = tuple
+    others: Callable[[], Mapping[str, object]] = _nothing
+    generators: Callable[[], Mapping[str, Any]] = _nothing
+
+
+@dataclass(slots=True, eq=False)
+class _Look:
+    """What was seen of one region."""
+
+    hooks_before: Counter[str] = field(default_factory=Counter)
+    forward_hooks: Counter[str] = field(default_factory=Counter)
+    replay_hooks: Counter[str] = field(default_factory=Counter)
+    before: Mapping[str, Seen] = field(default_factory=dict)
+
+
+def left(running: list[Region], region: Region) -> bool:
+    """Take `region` and what runs inside it out of `running`; return whether it was there.
+
+    What runs inside and raised was never told to end.
+    """
+    for depth, other in enumerate(running):
+        if other is region:
+            del running[depth:]
+            return True
+    return False
+
+
+class FullLook:
+    """Looks at everything around the forward and the first replay of each region.
+
+    Lines and hooks are followed by `sys.settrace` and `sys.setprofile`, in the thread that runs the
+    region and only meanwhile; not in a model with compiled parts, which these would slow down.
+    """
+
+    def __init__(self, model: nn.Module, surroundings: Surroundings) -> None:
+        """Prepare to look."""
+        self._model = model
+        namespaces = tuple(surroundings.namespaces())
+        outside = OutsideState(model, namespaces)
+        self._state = StateLook(model, outside, surroundings.others)
+        self._generators = Generators(model, namespaces, surroundings.generators)
+        self._lines = Lines(lambda source: self._generators.moved(source, of_torch=False))
+        self._hooks = HookCalls(model)
+        self._follows = not any(is_compiled(module) for module in model.modules())
+        self._looks: dict[int, _Look] = {}
+        self._forwards: list[Region] = []
+        self._replays: list[Region] = []
+
+    def forward_began(self, region: Region) -> None:
+        """The forward of a region is about to run."""
+        look = self._looks[id(region)] = _Look()
+        self._generators.forward_began(region)
+        look.hooks_before = self._hooks.counts()
+        self._forwards.append(region)
+        if self._follows and len(self._forwards) == 1:
+            self._hooks.start()
+            self._lines.start()
+
+    def forward_ended(self, region: Region) -> None:
+        """The forward of a region is over."""
+        if not left(self._forwards, region):
+            return
+        if not self._forwards:
+            self._stop_following()
+        self._generators.forward_ended(region)
+        look = self._looks[id(region)]
+        look.forward_hooks = self._hooks.counts() - look.hooks_before
+
+    def replay_began(self, region: Region) -> None:
+        """A replay of a region is about to put back what checkpointing kept."""
+        look = self._looks.setdefault(id(region), _Look())
+        self._generators.replay_began(region)
+        look.before = self._state.look(region.name)
+        look.hooks_before = self._hooks.counts()
+        self._replays.append(region)
+        if self._follows and len(self._replays) == 1:
+            self._hooks.start()
+
+    def replay_restored(self, region: Region) -> None:
+        """A replay put back what checkpointing kept, and its function is about to run."""
+        self._generators.replay_restored(region)
+
+    def replay_left(self, region: Region) -> None:
+        """The replayed function is over."""
+        self._generators.replay_left(region)
+
+    def replay_ended(self, region: Region) -> Iterator[Effect]:
+        """A replay is over; yields what it changed."""
+        if not left(self._replays, region):
+            return
+        look = self._looks[id(region)]
+        look.replay_hooks = self._hooks.counts() - look.hooks_before
+        if not self._replays:
+            self._stop_following()
+        self._generators.replay_ended(region)
+        before, look.before = look.before, {}
+        yield from changes(before, self._state.look(region.name))
+
+    def operator_ran(self, source: str) -> None:
+        """An operator of a forward ran at a line of the target's code."""
+        self._generators.moved(source, of_torch=True)
+        self._generators.moved(source, of_torch=False)  # where lines are not followed
+
+    def generators(self, region: Region) -> tuple[GeneratorUse, ...]:
+        """Return what the region did with random generators."""
+        return self._generators.uses(region)
+
+    def hooks(self, region: Region, effects: Iterable[Effect]) -> dict[str, tuple[int, int]]:
+        """Return calls of hooks in forward and replay: where they differ, or what they name was changed."""
+        look = self._looks[id(region)]
+        touched = touching(self._model, effects)
+        forward, replay = look.forward_hooks, look.replay_hooks
+        return {
+            name: (forward[name], replay[name])
+            for name in sorted(forward | replay)
+            if forward[name] != replay[name] or name in touched
+        }
+
+    def close(self) -> None:
+        """Take away what is installed."""
+        self._forwards.clear()
+        self._replays.clear()
+        self._stop_following()
+
+    def _stop_following(self) -> None:
+        self._lines.stop()
+        self._hooks.stop()

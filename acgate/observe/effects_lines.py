@@ -1,0 +1,141 @@
+"""Lines and calls of the target's code while a region runs: where it draws, and which hooks run."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from acgate.evidence.names import naming
+from acgate.observe.effects_origin import is_target_code, line_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import CodeType, FrameType
+
+    from torch import nn
+
+    from acgate.evidence.trace_records import Effect
+
+_HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks")
+
+
+class Lines:
+    """Tells after each line of the target's code that it ran; for this thread only.
+
+    Where a debugger or a coverage tool traces already, nothing is traced.
+    """
+
+    def __init__(self, ran: Callable[[str], None]) -> None:
+        """Prepare to trace; `ran` gets the text of a line once it ran, and what it called."""
+        self._ran = ran
+        self._known: dict[CodeType, bool] = {}
+        self._at: tuple[CodeType, int] | None = None
+        # bound once, to be recognised when it is taken away
+        self._trace: Callable[[FrameType, str, Any], Any] = self._called
+
+    def start(self) -> None:
+        """Trace the calls that begin from here on."""
+        self._at = None
+        if sys.gettrace() is None:
+            sys.settrace(self._trace)
+
+    def stop(self) -> None:
+        """Trace no more, and tell of the line that ran last."""
+        if sys.gettrace() is self._trace:
+            sys.settrace(None)
+            self._tell()
+
+    def _called(self, frame: FrameType, _event: str, _argument: Any) -> Any:
+        code = frame.f_code
+        wanted = self._known.get(code)
+        if wanted is None:
+            wanted = self._known[code] = is_target_code(code)
+        return self._line if wanted else None
+
+    def _line(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "exception":
+            return self._line
+        self._tell()
+        if event == "line":
+            self._at = (frame.f_code, frame.f_lineno)
+        elif event == "return":
+            caller = frame.f_back
+            mine = caller is not None and self._known.get(caller.f_code, False)
+            self._at = (caller.f_code, caller.f_lineno) if caller is not None and mine else None
+        return self._line
+
+    def _tell(self) -> None:
+        if self._at is not None:
+            self._ran(line_text(*self._at))
+
+
+class HookCalls:
+    """Counts the calls of hooks on modules; for this thread only, and where nobody profiles it already."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Prepare to count calls of the hooks of `model` that are the target's."""
+        self._model = model
+        self._names: dict[CodeType, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._profile: Callable[[FrameType, str, Any], Any] = self._called
+
+    def start(self) -> None:
+        """Count from here on."""
+        self._names = {code: name for name, code in _hooks(self._model)}
+        if self._names and sys.getprofile() is None:
+            sys.setprofile(self._profile)
+
+    def counts(self) -> Counter[str]:
+        """Return the calls so far of each hook, by name and place."""
+        return self._counts.copy()
+
+    def stop(self) -> None:
+        """Count no more."""
+        if sys.getprofile() is self._profile:
+            sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call" and frame.f_code in self._names:
+            self._counts[self._names[frame.f_code]] += 1
+
+
+_STATE = frozenset({"attribute", "global", "buffer", "parameter", "setting"})
+
+
+def touching(model: nn.Module, effects: Iterable[Effect]) -> frozenset[str]:
+    """Return the hooks whose code names something that was changed; a list that only grew is none."""
+    changed = {
+        part
+        for effect in effects
+        if effect.kind in _STATE and not effect.only_grew
+        for part in re.findall(r"\w+", effect.name)
+    }
+    return frozenset(name for name, code in _hooks(model) if changed & {*code.co_names, *code.co_freevars})
+
+
+def _hooks(model: nn.Module) -> Iterator[tuple[str, CodeType]]:
+    """Yield the code of each hook; one that several modules share is named after the last of them."""
+    name_of = naming(model)
+    for prefix, module in model.named_modules():
+        for table in _HOOK_TABLES:
+            for hook in vars(module)[table].values():
+                code = _code(hook)
+                if code is not None and is_target_code(code):
+                    kind = table.strip("_").removesuffix("s").replace("_", " ")
+                    name = getattr(hook, "__qualname__", type(hook).__qualname__)
+                    place = line_text(code, code.co_firstlineno)
+                    yield f"{name} ({kind} of {name_of(prefix) or 'the model'}, {place})", code
+
+
+def _code(hook: Any) -> CodeType | None:
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    function = getattr(hook, "__func__", hook)  # of a bound method
+    code = getattr(function, "__code__", None)
+    if code is None:  # an object with a method `__call__`
+        call = vars(type(hook)).get("__call__")
+        code = getattr(call, "__code__", None)
+    return code

@@ -1,0 +1,140 @@
+"""What is otherwise after a replay than before it: contents of tensors, attributes, globals, settings."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from acgate.evidence.names import naming
+from acgate.evidence.trace_records import Effect
+from acgate.observe.content_digest import is_plain
+from acgate.observe.module_state import attributes, record_of
+from acgate.observe.rng import is_generator
+from acgate.observe.seam_torch import quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import nn
+
+    from acgate.evidence.step_records import StateRecord
+    from acgate.evidence.trace_records import EffectKind
+    from acgate.observe.outside_state import OutsideState
+
+MAX_PARAMETER_BYTES = 1 << 28
+"""Beyond, only parameters below the replayed module are read at each replay, not all of the model's."""
+
+_SHOWN = 60
+_KINDS: tuple[tuple[str, EffectKind], ...] = (
+    ("process setting ", "setting"),
+    ("environment variable ", "setting"),
+    ("parameter ", "parameter"),  # of others than the model, as a loss with weights
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Something at one moment.
+
+    Attributes:
+        record: Its content.
+        text: The value where it is plain and short, else what it is.
+        items: Entries of a container.
+    """
+
+    kind: EffectKind
+    record: StateRecord
+    text: str
+    items: int | None = None
+
+
+class StateLook:
+    """Looks at everything that a replay may change beside what it computes."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        outside: OutsideState,
+        others: Callable[[], Mapping[str, object]],
+    ) -> None:
+        """Prepare to look.
+
+        Args:
+            model: Its parameters, buffers and attributes are looked at.
+            outside: Knows globals, closures of hooks, and the environment.
+            others: Returns further values as they are now, such as process-wide settings.
+        """
+        self._model = model
+        self._outside = outside
+        self._others = others
+        self._name_of = naming(model)
+        size = sum(parameter.nbytes for parameter in model.parameters())
+        self._all_parameters = size <= MAX_PARAMETER_BYTES
+
+    def look(self, region: str) -> dict[str, Seen]:
+        """Return everything by name; `region` is the name of the module that is replayed."""
+        return {name: _seen(kind, value) for kind, name, value in self._values(region)}
+
+    def _values(self, region: str) -> Iterator[tuple[EffectKind, str, object]]:
+        for name, parameter in self._model.named_parameters():
+            short = self._name_of(name)
+            if self._all_parameters or short.startswith(f"{region}."):
+                yield "parameter", short, parameter
+        for name, buffer in self._model.named_buffers():
+            yield "buffer", self._name_of(name), buffer
+        for name, value in attributes(self._model):
+            yield "generator" if is_generator(value) else "attribute", name, value
+        for name, value in self._outside.values(self._others()):
+            yield "generator" if is_generator(value) else _kind(name), name, value
+
+
+def changes(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> Iterator[Effect]:
+    """Yield what is otherwise, what is new, and what is gone."""
+    for name, now in after.items():
+        then = before.get(name)
+        if then is None:
+            yield Effect(kind=now.kind, name=name, detail=f"new: {now.text}")
+        elif then.record != now.record:
+            grew = _only_grew(then.record, now.record)
+            yield Effect(kind=now.kind, name=name, detail=_detail(then, now), only_grew=grew)
+    for name, then in before.items():
+        if name not in after:
+            yield Effect(kind=then.kind, name=name, detail=f"gone: {then.text}")
+
+
+def _kind(name: str) -> EffectKind:
+    return next((kind for start, kind in _KINDS if name.startswith(start)), "global")
+
+
+def _seen(kind: EffectKind, value: object) -> Seen:
+    with quiet():
+        record = record_of(value)
+    items = len(value) if isinstance(value, list | dict | set | tuple | deque) else None
+    return Seen(kind, record, _text(value, items), items)
+
+
+def _text(value: object, items: int | None) -> str:
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{dtype}{list(value.shape)}"
+    if is_plain(value) or isinstance(value, itertools.count):
+        text = repr(value)
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return type(value).__name__ if items is None else f"{type(value).__name__} of {items}"
+
+
+def _detail(then: Seen, now: Seen) -> str:
+    if then.text != now.text:
+        return f"from {then.text} to {now.text}"
+    return f"{now.text} with other contents"
+
+
+def _only_grew(then: StateRecord, now: StateRecord) -> bool:
+    """Say whether a list has its old entries, and others behind them."""
+    if then.kind != "log" or now.kind != "log" or len(now.items) < len(then.items):
+        return False
+    return now.items[: len(then.items)] == then.items
