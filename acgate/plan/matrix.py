@@ -119,7 +119,7 @@ def compared_across(cell: Cell) -> bool:
 
 
 def observed_step(spec: GateSpec) -> int:
-    """Return the step whose replays are observed: the second where there is one, as some faults begin there."""
+    """Return the step whose replays are observed: the second if there is one, as some faults begin there."""
     return 1 if spec.steps > 1 else 0
 
 
