@@ -57,14 +57,14 @@ def render(verdict: Verdict) -> str:
         suites.append(("run", [entry]))
     dropped = {f"dropped.{cell}": reason for cell, reason in verdict.dropped.items()}
     versions = {f"version.{name}": version for name, version in verdict.versions.items()}
-    return _document(suites, versions | dropped, layers)
+    return document(suites, versions | dropped, layers)
 
 
 def render_problem(message: str, exit_code: ExitCode) -> str:
     """Return a report with one error, for a run that ended before there was a verdict."""
     word = exit_code.name.lower()
     headline = f"{word} (exit code {exit_code.value}): {message}"
-    return _document([("run", [Entry("acgate", "run", Outcome.ERROR, headline, message)])], {})
+    return document([("run", [Entry("acgate", "run", Outcome.ERROR, headline, message)])], {})
 
 
 def _cell_entries(target: str, cell: CellVerdict) -> Iterator[Entry]:
@@ -102,11 +102,21 @@ def _key_layers(cell: CellVerdict) -> dict[str, str]:
     }
 
 
-def _document(
+def document(
     suites: Sequence[tuple[str, Sequence[Entry]]],
     properties: dict[str, str],
     own_properties: Mapping[str, dict[str, str]] = MappingProxyType({}),
 ) -> str:
+    """Return the report of suites, each a name with its cases.
+
+    Args:
+        suites: In the order in which they are written.
+        properties: Of every suite.
+        own_properties: Further ones of single suites, by name.
+
+    Raises:
+        AcgateError: The document does not say what its entries say (an internal error).
+    """
     root = ET.Element("testsuites", {"name": "acgate"})
     for name, entries in suites:
         root.append(_suite(name, entries, properties | own_properties.get(name, {})))

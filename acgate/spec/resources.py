@@ -7,17 +7,22 @@ from typing import Literal
 
 from acgate.errors import UsageError
 
-Kind = Literal["tolerances", "targets"]
+Kind = Literal["tolerances", "targets", "fixtures"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_IN_CHECKOUT: dict[Kind, str] = {"tolerances": "tolerances", "targets": "fixtures/targets"}
+_IN_CHECKOUT: dict[Kind, str] = {
+    "tolerances": "tolerances",
+    "targets": "fixtures/targets",
+    "fixtures": "fixtures",
+}
 
 
 def data_directory(kind: Kind, package: Path = _PACKAGE) -> Path:
     """Return the directory of the files of one kind.
 
     Args:
-        kind: `tolerances` (one file per dtype) or `targets` (the built-in target).
+        kind: `tolerances` (one file per dtype), `targets` (the built-in target) or `fixtures` (faults and
+            clean cases for `acgate selftest`).
         package: The directory of the package `acgate`.
 
     Raises:
