@@ -268,6 +268,42 @@ class FindingKind(enum.StrEnum):
         "the target's own code communicates inside a region, so every replay communicates again",
         "save its output with a selective policy, or move it out of the region",
     )
+    REPLAY_LOGS = (
+        "replay-logs",
+        Severity.WARN,
+        "a replay writes log records, so that every step logs them twice",
+        "log outside of the region, or only where no replay runs (torch._C._current_graph_task_id() == -1)",
+    )
+    REPLAY_WARNS = (
+        "replay-warns",
+        Severity.NOTE,
+        "a replay gives a warning",
+        "see whether its forward gives the same one; if not, the replay runs other code",
+    )
+    REPLAY_PRINTS = (
+        "replay-prints",
+        Severity.WARN,
+        "a replay prints, so that every step prints twice",
+        "print outside of the region",
+    )
+    REPLAY_OPENS_FILES = (
+        "replay-opens-files",
+        Severity.WARN,
+        "a replay opens files: what it writes is written twice, what it reads may have changed",
+        "read and write outside of the region, and pass in what was read",
+    )
+    REPLAY_USES_SOCKETS = (
+        "replay-uses-sockets",
+        Severity.WARN,
+        "a replay talks to other processes or machines, which see every request twice",
+        "ask outside of the region, and pass the answer in",
+    )
+    REPLAY_STARTS_PROCESSES = (
+        "replay-starts-processes",
+        Severity.WARN,
+        "a replay starts processes, so that every step starts them twice",
+        "start processes outside of the region",
+    )
     RNG_NOT_EXERCISED = (
         "rng-not-exercised",
         Severity.NOTE,

@@ -49,9 +49,10 @@ def causes(inputs: CellInputs, context: TrackContext) -> tuple[Cause, ...]:
 
 def _ranked(witnesses: Witnesses) -> Iterator[Cause]:
     by_value = grouped(_by_value(witnesses))
+    forward: tuple[Cause, ...] = ()
     if witnesses.raised is None:
         yield from causes_by_structure(witnesses)
-        yield from causes_by_forward(witnesses)
+        yield from (forward := tuple(causes_by_forward(witnesses)))
     yield from causes_by_exception(witnesses, exact=True)
     yield from by_value
     yield from causes_by_exception(witnesses, exact=False)
@@ -61,6 +62,10 @@ def _ranked(witnesses: Witnesses) -> Iterator[Cause]:
         return
     if not witnesses.first_moment() and not witnesses.context.sides.differences:
         yield from causes_by_findings(witnesses, of_numbers=False)
+        yield from causes_by_findings(witnesses, of_numbers=True)
+        return
+    if forward:
+        # What the forward computes otherwise, it draws, counts and updates otherwise as well.
         yield from causes_by_findings(witnesses, of_numbers=True)
         return
     if not by_value:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from acgate.judge import finding_wording as wording
+from acgate.judge.effect_findings import effect_findings
 from acgate.judge.verdict import Finding
 from acgate.vocabulary import FindingKind, Implementation
 
@@ -111,6 +113,7 @@ def wiring_findings(
         *_per_region(regions),
         *_as_much_as_without(regions),
         *_nested(regions),
+        *starmap(make_finding, effect_findings(regions)),
         *_policy(regions, candidate.track, facts),
         *(() if recomputes(reference) else _no_policy_at_all(regions, candidate.track, survey)),
         *_from_facts(facts),

@@ -6,9 +6,11 @@ import enum
 from typing import TYPE_CHECKING
 
 from acgate.judge.allowances import UNUSED
+from acgate.judge.cause_text import without_causes
 from acgate.judge.outcomes import worst
 from acgate.plan.matrix import REFERENCE
 from acgate.report.across import across_cases, not_checked, notes_in_short, own_cases
+from acgate.report.causes import causes_text
 from acgate.report.escape import one_line, visible
 from acgate.report.ranks import ranks_table
 from acgate.report.repeats import Said, grouped, names_of
@@ -49,6 +51,7 @@ def summary(verdict: Verdict, verbosity: Verbosity = Verbosity.NORMAL) -> str:
     """Return the whole summary.
 
     QUIET leaves out the tables, notes and warnings; VERBOSE adds passed cases, facts and versions.
+    The first cause of a failing track stands above its cases; VERBOSE says every cause with its evidence.
     Whatever could not be compared with one device is named in all three. The last line is the
     outcome with the exit code.
     """
@@ -147,6 +150,7 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
             shown = tuple(case for case in shown if case not in elsewhere)
             if note and verbosity is Verbosity.NORMAL:
                 yield note
+        yield from causes_text(cell, track, everything=verbosity is Verbosity.VERBOSE)
         texts = (_case_text(cell, track, cases, verbosity, said) for cases in grouped(shown))
         yield from (text for text in texts if text)
         if rest:
@@ -191,7 +195,7 @@ def _case_text(
     findings = [_indented(one_line(finding_line(finding))) for finding in case.findings]
     match case.outcome:
         case Outcome.FAIL | Outcome.ERROR:
-            text = case.text or case.headline
+            text = without_causes(case.text, track.causes) or case.headline
             place = said.before(text, f"{track.track} / {visible(case.name)}")
             return f"{head}: the same as {place}" if place else f"{head}\n{_indented(text)}"
         case Outcome.WARN | Outcome.SKIPPED:

@@ -30,6 +30,7 @@ _COLORS = {
     "NOT CHECKED": "bold yellow",
     "FAIL": "bold red",
     "ERROR": "bold red",
+    "CAUSE": "bold red",
 }
 
 
