@@ -68,7 +68,7 @@ class RegionEffects:
         self._replays: list[Region] = []
         self._doings = Doings(self._names, self._tell)
         self._writes = Writes(model)
-        self._full = FullLook(model, surroundings) if surroundings is not None else None
+        self._full = FullLook(model, self._names, surroundings) if surroundings is not None else None
 
     # -- what the seam tells: see `EffectsListener` -------------------------------------------------
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from acgate.observe.effects_generators import Generators
-from acgate.observe.effects_lines import HookCalls, Lines, touching
+from acgate.observe.effects_lines import Calls, Lines, touching
+from acgate.observe.effects_places import placed
 from acgate.observe.effects_state import StateLook, changes
 from acgate.observe.outside_state import OutsideState
 from acgate.observe.seam_torch import is_compiled
@@ -71,15 +72,21 @@ class FullLook:
     region and only meanwhile; not in a model with compiled parts, which these would slow down.
     """
 
-    def __init__(self, model: nn.Module, surroundings: Surroundings) -> None:
-        """Prepare to look."""
+    def __init__(self, model: nn.Module, names: Mapping[int, str], surroundings: Surroundings) -> None:
+        """Prepare to look.
+
+        Args:
+            model: With the track applied.
+            names: Canonical name of each of its modules, by identity.
+            surroundings: What there is beside it.
+        """
         self._model = model
         namespaces = tuple(surroundings.namespaces())
         outside = OutsideState(model, namespaces)
         self._state = StateLook(model, outside, surroundings.others)
         self._generators = Generators(model, namespaces, surroundings.generators)
-        self._lines = Lines(lambda source: self._generators.moved(source, of_torch=False))
-        self._hooks = HookCalls(model)
+        self._lines = Lines(self._generators.moved)
+        self._calls = Calls(model, names)
         self._follows = not any(is_compiled(module) for module in model.modules())
         self._looks: dict[int, _Look] = {}
         self._forwards: list[Region] = []
@@ -89,10 +96,10 @@ class FullLook:
         """The forward of a region is about to run."""
         look = self._looks[id(region)] = _Look()
         self._generators.forward_began(region)
-        look.hooks_before = self._hooks.counts()
+        look.hooks_before = self._calls.counts()
         self._forwards.append(region)
         if self._follows and len(self._forwards) == 1:
-            self._hooks.start()
+            self._calls.start()
             self._lines.start()
 
     def forward_ended(self, region: Region) -> None:
@@ -103,17 +110,17 @@ class FullLook:
             self._stop_following()
         self._generators.forward_ended(region)
         look = self._looks[id(region)]
-        look.forward_hooks = self._hooks.counts() - look.hooks_before
+        look.forward_hooks = self._calls.counts() - look.hooks_before
 
     def replay_began(self, region: Region) -> None:
         """A replay of a region is about to put back what checkpointing kept."""
         look = self._looks.setdefault(id(region), _Look())
         self._generators.replay_began(region)
         look.before = self._state.look(region.name)
-        look.hooks_before = self._hooks.counts()
+        look.hooks_before = self._calls.counts()
         self._replays.append(region)
         if self._follows and len(self._replays) == 1:
-            self._hooks.start()
+            self._calls.start()
 
     def replay_restored(self, region: Region) -> None:
         """A replay put back what checkpointing kept, and its function is about to run."""
@@ -128,17 +135,18 @@ class FullLook:
         if not left(self._replays, region):
             return
         look = self._looks[id(region)]
-        look.replay_hooks = self._hooks.counts() - look.hooks_before
+        look.replay_hooks = self._calls.counts() - look.hooks_before
         if not self._replays:
             self._stop_following()
         self._generators.replay_ended(region)
         before, look.before = look.before, {}
-        yield from changes(before, self._state.look(region.name))
+        changed = list(changes(before, self._state.look(region.name)))
+        yield from placed(changed, self._calls.called)
 
     def operator_ran(self, source: str) -> None:
-        """An operator of a forward ran at a line of the target's code."""
-        self._generators.moved(source, of_torch=True)
-        self._generators.moved(source, of_torch=False)  # where lines are not followed
+        """An operator of a forward ran at a line of the target's code; asked where lines are not followed."""
+        if not self._lines.tracing:
+            self._generators.moved(source)
 
     def generators(self, region: Region) -> tuple[GeneratorUse, ...]:
         """Return what the region did with random generators."""
@@ -163,4 +171,4 @@ class FullLook:
 
     def _stop_following(self) -> None:
         self._lines.stop()
-        self._hooks.stop()
+        self._calls.stop()

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from acgate.evidence.trace_records import GeneratorUse
-from acgate.observe import rng
 from acgate.observe.generators_found import generators_of
+from acgate.observe.seam_torch import quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PYTHON, NUMPY = "python random", "numpy"
 _TORCH = "torch "
-States = dict[str, str]
+States = dict[str, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -101,19 +101,11 @@ class Generators:
         if (use := self._uses.get(id(region))) is not None and use.after_replay is None:
             use.after_replay = self._states()
 
-    def moved(self, source: str, *, of_torch: bool) -> None:
-        """Note `source` for every generator whose state moved in a forward since the last call.
-
-        Args:
-            source: Where the code is that drew.
-            of_torch: Ask torch's generators; else those of Python and NumPy, which no operator draws from.
-        """
+    def moved(self, source: str) -> None:
+        """Note `source` for every generator whose state moved in a forward since the last call."""
         if not self._running:
             return
-        for name, generator in self._known().items():
-            if isinstance(generator, torch.Generator | torch.device) != of_torch:
-                continue
-            state = _fingerprint(generator)
+        for name, state in _fingerprints(self._known()).items():
             if self._moving.get(name, state) != state and source:
                 for use in self._running:
                     use.sources.setdefault(name, source)
@@ -130,7 +122,7 @@ class Generators:
 
     def _states(self) -> States:
         self._own = generators_of(self._model, self._namespaces, self._declared())
-        return {name: _fingerprint(generator) for name, generator in self._known().items()}
+        return _fingerprints(self._known())
 
     def _known(self) -> dict[str, Any]:
         devices = [torch.device("cpu")]
@@ -140,15 +132,40 @@ class Generators:
         return named | {PYTHON: random, NUMPY: np.random} | self._own
 
 
-def _fingerprint(generator: Any) -> str:
-    """Return a digest of a generator's state, good for this process only."""
-    if generator is random:
-        return str(hash(random.getstate()))
-    if generator is np.random:
-        return rng.numpy_digest()
-    if isinstance(generator, torch.device):
-        return rng.device_digest(generator)
-    return rng.generator_digest(generator)
+def _fingerprints(generators: Mapping[str, Any]) -> States:
+    with quiet():
+        return {name: _fingerprint(generator) for name, generator in generators.items()}
+
+
+def _fingerprint(generator: Any) -> int:
+    """Return what tells states of a generator apart in this process; made after every line of a forward."""
+    match generator:
+        case torch.device() | torch.Generator():
+            state = generator.get_state() if isinstance(generator, torch.Generator) else _default(generator)
+            return hash(state.numpy().tobytes())
+        case np.random.Generator():
+            return hash(repr(generator.bit_generator.state))
+        case np.random.RandomState():
+            return _numpy(generator.get_state(legacy=False))
+        case random.Random():
+            return hash(generator.getstate())
+        case _:
+            return (
+                hash(random.getstate()) if generator is random else _numpy(np.random.get_state(legacy=False))
+            )
+
+
+def _default(device: torch.device) -> torch.Tensor:
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+def _numpy(state: Any) -> int:
+    inner = state["state"]
+    key = inner.get("key") if isinstance(inner, dict) else None
+    fields = {name: value for name, value in state.items() if name != "state"}
+    if not isinstance(key, np.ndarray):  # another kind than the default
+        return hash(repr(state))
+    return hash((key.tobytes(), inner["pos"], repr(fields)))
 
 
 def _use_of(name: str, use: _Use, region: Region) -> GeneratorUse | None:

@@ -1,4 +1,4 @@
-"""Lines and calls of the target's code while a region runs: where it draws, and which hooks run."""
+"""Lines and calls of the target's code while a region runs: where it draws, what is called, which hooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acgate.evidence.names import naming
 from acgate.observe.effects_origin import is_target_code, line_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import CodeType, FrameType
 
     from torch import nn
@@ -42,9 +42,14 @@ class Lines:
         if sys.gettrace() is None:
             sys.settrace(self._trace)
 
+    @property
+    def tracing(self) -> bool:
+        """Whether lines are told."""
+        return sys.gettrace() is self._trace
+
     def stop(self) -> None:
         """Trace no more, and tell of the line that ran last."""
-        if sys.gettrace() is self._trace:
+        if self.tracing:
             sys.settrace(None)
             self._tell()
 
@@ -72,20 +77,32 @@ class Lines:
             self._ran(line_text(*self._at))
 
 
-class HookCalls:
-    """Counts the calls of hooks on modules; for this thread only, and where nobody profiles it already."""
+class Calls:
+    """Notes which functions of the target are called, on which modules; counts the calls of hooks.
 
-    def __init__(self, model: nn.Module) -> None:
-        """Prepare to count calls of the hooks of `model` that are the target's."""
+    For this thread only, and where nobody profiles it already.
+    """
+
+    def __init__(self, model: nn.Module, names: Mapping[int, str]) -> None:
+        """Prepare to watch.
+
+        Args:
+            model: Its hooks are counted.
+            names: Canonical name of each module, by identity.
+        """
         self._model = model
-        self._names: dict[CodeType, str] = {}
+        self._names = names
+        self._hooks: dict[CodeType, str] = {}
         self._counts: Counter[str] = Counter()
+        self._known: dict[CodeType, bool] = {}
+        self.called: dict[CodeType, set[str]] = {}
         self._profile: Callable[[FrameType, str, Any], Any] = self._called
 
     def start(self) -> None:
-        """Count from here on."""
-        self._names = {code: name for name, code in _hooks(self._model)}
-        if self._names and sys.getprofile() is None:
+        """Watch from here on; what was called before is forgotten, counts go on."""
+        self._hooks = {code: name for name, code in _hooks(self._model)}
+        self.called = {}
+        if sys.getprofile() is None:
             sys.setprofile(self._profile)
 
     def counts(self) -> Counter[str]:
@@ -93,13 +110,26 @@ class HookCalls:
         return self._counts.copy()
 
     def stop(self) -> None:
-        """Count no more."""
+        """Watch no more."""
         if sys.getprofile() is self._profile:
             sys.setprofile(None)
 
     def _called(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "call" and frame.f_code in self._names:
-            self._counts[self._names[frame.f_code]] += 1
+        if event != "call":
+            return
+        code = frame.f_code
+        known = self._known.get(code)
+        if known is None:
+            known = self._known[code] = is_target_code(code)
+        if not known:
+            return
+        if code in self._hooks:
+            self._counts[self._hooks[code]] += 1
+        owners = self.called.setdefault(code, set())
+        if code.co_argcount:
+            owner = self._names.get(id(frame.f_locals.get(code.co_varnames[0])))
+            if owner is not None:
+                owners.add(owner)
 
 
 _STATE = frozenset({"attribute", "global", "buffer", "parameter", "setting"})

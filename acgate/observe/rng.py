@@ -106,18 +106,6 @@ def generator_digest(generator: object) -> str:
             )
 
 
-def device_digest(device: torch.device) -> str:
-    """Return a digest of the state of torch's default generator of a device."""
-    with quiet():
-        state = torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
-        return content_hash(state)
-
-
-def numpy_digest() -> str:
-    """Return a digest of the state of NumPy's own generator, whichever kind it is."""
-    return _digest(np.random.get_state(legacy=False))
-
-
 def _cuda_states() -> tuple[torch.Tensor, ...]:
     return tuple(torch.cuda.get_rng_state_all()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
 
