@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
 from acgate.judge.cause_making import make_cause
-from acgate.judge.explanations import reference_trace
+from acgate.judge.suspects import reference_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

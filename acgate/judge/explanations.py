@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.cause_kinds import CauseKind
 from acgate.judge.bisected import bisection_of
-from acgate.judge.suspects import suspects
-from acgate.plan.follow_up import TRACE, Need, runs_like, trace_name
+from acgate.judge.causes import causes
+from acgate.judge.context import make_context
+from acgate.judge.suspects import reference_trace, suspects
+from acgate.plan.follow_up import TRACE, Need, runs_like, trace_name, track_of
 from acgate.plan.matrix import REFERENCE
 
 if TYPE_CHECKING:
@@ -26,12 +29,6 @@ def explanations(inputs: CellInputs, reference: TrackEvidence, noise: Noise) -> 
     found = suspects(inputs, reference, noise)
     traces = (*_traces(inputs, found), *_of_reference(inputs, found))
     return traces or tuple(_searches(inputs, reference, noise, found))
-
-
-def reference_trace(inputs: CellInputs, step: int) -> TrackEvidence | None:
-    """Return the trace of the reference in which a step was looked at, None where there is none."""
-    found = (inputs.run(name) for name in runs_like(inputs.names, REFERENCE, TRACE))
-    return next((run for run in found if run and run.observation and run.observation.step == step), None)
 
 
 def _traces(inputs: CellInputs, found: Sequence[Suspect]) -> Iterator[Need]:
@@ -61,7 +58,7 @@ def _searches(
     inputs: CellInputs, reference: TrackEvidence, noise: Noise, found: Sequence[Suspect]
 ) -> Iterator[Need]:
     for one in found:
-        if explained(inputs, one):
+        if _explained(inputs, reference, noise, one):
             continue
         search = bisection_of(inputs, reference, one, noise)
         if search is not None and search.next is not None:
@@ -69,9 +66,11 @@ def _searches(
             yield Need(kind="bisection", run=one.run, step=one.step, blocks=search.next, why=why)
 
 
-def explained(inputs: CellInputs, suspect: Suspect) -> bool:
-    """Say whether an operator was found whose replay is not its forward."""
-    run = inputs.run(trace_name(suspect.run))
-    seen = run.observation if run is not None else None
-    regions = seen.regions if seen is not None else ()
-    return any(region.trace is not None and region.trace.divergence is not None for region in regions)
+def _explained(inputs: CellInputs, reference: TrackEvidence, noise: Noise, suspect: Suspect) -> bool:
+    """Say whether something is known to be the cause, and where."""
+    run = inputs.run(track_of(suspect.run, inputs.tracks))
+    if run is None:
+        return True
+    found = causes(inputs, make_context(inputs, reference, run, noise))
+    kinds = {CauseKind.UNKNOWN, CauseKind.FORWARD_DIFFERS}
+    return any(cause.kind not in kinds or cause.module for cause in found)

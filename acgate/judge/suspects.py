@@ -13,8 +13,8 @@ from acgate.judge.reference import OUT_OF_MEMORY
 from acgate.judge.rulings import rule
 from acgate.judge.side_effects import compare_sides
 from acgate.judge.structure import comparable
-from acgate.plan.follow_up import audit_name
-from acgate.plan.matrix import observed_step
+from acgate.plan.follow_up import TRACE, audit_name, runs_like
+from acgate.plan.matrix import REFERENCE, observed_step
 from acgate.vocabulary import Outcome, Quantity, Schedule
 
 if TYPE_CHECKING:
@@ -72,6 +72,12 @@ def suspect_of(inputs: CellInputs, reference: TrackEvidence, track: str, noise: 
     if found is None and inputs.spec.explain:
         return Suspect(track, observed_step(inputs.spec), fails=False)
     return found
+
+
+def reference_trace(inputs: CellInputs, step: int) -> TrackEvidence | None:
+    """Return the trace of the reference in which a step was looked at, None where there is none."""
+    found = (inputs.run(name) for name in runs_like(inputs.names, REFERENCE, TRACE))
+    return next((run for run in found if run and run.observation and run.observation.step == step), None)
 
 
 def _can_be_traced(run: TrackEvidence) -> bool:

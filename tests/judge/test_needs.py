@@ -136,6 +136,15 @@ def test_an_audit_that_differs_as_its_track_does_is_not_measured_again(world: Wo
     assert audit.outcome is Outcome.PASS
 
 
+def test_what_explains_is_asked_for_after_everything_else(world: World) -> None:
+    """Numbers, planted faults, and only then why."""
+    world.error = lambda job, key: 0.1 * (job.track == "block" and key.quantity is Quantity.GRADIENT)
+    world.play()
+    explaining = [any(".trace" in name or ".only-" in name for name in names) for names in world.asked]
+    assert explaining == sorted(explaining)
+    assert explaining.count(True) > 1
+
+
 def test_judging_again_asks_for_nothing(world: World) -> None:
     """The same evidence gives the same verdict."""
     first = world.play()

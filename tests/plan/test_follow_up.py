@@ -123,6 +123,34 @@ def test_a_planted_run_has_its_own_name_and_is_one_step() -> None:
     assert jobs(need, problems=("block.planted-scale",)) == []
 
 
+def test_a_trace_looks_at_one_step_of_the_same_run_and_ends_there() -> None:
+    """Of an audit with early stop off; its name is that of the run."""
+    track = Need(kind="trace", run="block", step=1, why="w")
+    audit = Need(kind="trace", run=audit_name("block"), step=0, why="w")
+    first, second = jobs(track, audit)
+    assert (first.name, first.explain, first.explains, first.observe_step) == ("block.trace", True, True, 1)
+    assert (first.steps, first.two_forwards, first.early_stop, first.details) == (2, False, True, None)
+    assert (second.name, second.early_stop, second.steps) == ("block.no-early-stop.trace", False, 1)
+    assert not any(job.explains for job in jobs(Need(kind="repeats", run="none", why="w")))
+
+
+def test_a_trace_of_the_step_with_two_forwards_runs_all_steps_before_it() -> None:
+    """The number of steps stands for it."""
+    (job,) = jobs(Need(kind="trace", run="block", step=3, why="w"))
+    assert (job.steps, job.two_forwards, job.observe_step) == (3, True, 3)
+
+
+def test_a_search_over_blocks_checkpoints_some_of_them() -> None:
+    """Each set is a run of its own, up to the step that is wrong, and nothing is observed."""
+    need = Need(kind="bisection", run="block", step=1, blocks=("layers.0",), why="w")
+    (job,) = jobs(need, taken=("none", "block", "block.only-1"), problems=("block.only-2",))
+    assert (job.name, job.track, job.only, job.explains) == ("block.only-3", "block", ("layers.0",), True)
+    assert (job.steps, job.observe_step, job.explain, job.early_stop) == (2, None, False, True)
+    audit = Need(kind="bisection", run=audit_name("block"), step=0, blocks=("layers.0",), why="w")
+    (job,) = jobs(audit)
+    assert (job.name, job.early_stop, job.steps) == ("block.no-early-stop.only-1", False, 1)
+
+
 def test_confirmations_are_numbered_and_measured() -> None:
     """Each further run of a track is measured against the spill."""
     need = Need(kind="confirm", run="block", keys=(key(1),), reference="none.details-2", count=3, why="w")
