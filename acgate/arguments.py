@@ -55,6 +55,8 @@ Junit = Annotated[
 Json = Annotated[str | None, typer.Option(metavar="FILE", help="Write the verdict as JSON.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
 AsShipped = Annotated[bool, typer.Option("--as-shipped", help="Judge the kernels of production.")]
+_EXPLAIN = "Trace the operators of every AC track, also where nothing failed."
+Explain = Annotated[bool, typer.Option("--explain", help=_EXPLAIN)]
 InProcess = Annotated[bool, typer.Option("--in-process", help="Run in this process, to debug a target.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say only what is wrong.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say more, with tracebacks.")]
@@ -69,7 +71,7 @@ class Request:
         run_dir: For `judge`.
     """
 
-    command: Literal["plan", "run", "judge"]
+    command: Literal["plan", "run", "judge", "selftest"]
     settings: dict[str, object] = field(default_factory=dict)
     config: Path | None = None
     run_dir: Path | None = None
@@ -122,6 +124,7 @@ def run(
     json: Json = None,
     resume: Resume = False,
     as_shipped: AsShipped = False,
+    explain: Explain = False,
     in_process: InProcess = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -144,7 +147,33 @@ def judge(
     return _request("judge", locals())
 
 
-def _request(command: Literal["plan", "run", "judge"], given: dict[str, Any]) -> Request:
+_FIXTURES = "Only these, by name, file or kind of cause; repeatable."
+_EVERYTHING = "Each in all of its precisions, and the slow ones."
+_LIST = "Name the fixtures, and run none."
+
+
+@app.command()
+def selftest(
+    *,
+    select: Annotated[
+        list[str] | None, typer.Option("-k", "--select", metavar="GLOB", help=_FIXTURES)
+    ] = None,
+    dtypes: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Precisions (default: by turns).")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help=_EVERYTHING)] = False,
+    ranks: Annotated[bool, typer.Option("--ranks", help="Those of several ranks instead.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help=_LIST)] = False,
+    junitxml: Junit = None,
+    json: Json = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Request:
+    """Show what this gate sees here: known faults, with their causes, and clean cases, through the gate."""
+    return _request("selftest", locals())
+
+
+def _request(command: Literal["plan", "run", "judge", "selftest"], given: dict[str, Any]) -> Request:
     """Sort the parameters of a command (its `locals()`) into settings and the rest."""
     for name, value in given.items():
         if value == "":
@@ -153,7 +182,7 @@ def _request(command: Literal["plan", "run", "judge"], given: dict[str, Any]) ->
     settings = {name: value for name, value in given.items() if name not in _NOT_SETTINGS}
     for name in {"tracks", "topologies", "dtypes"} & settings.keys():
         settings[name] = _items(name, settings[name])
-    for name in {"select", "as_shipped"} & settings.keys():
+    for name in {"select", "as_shipped", "explain"} & settings.keys():
         # Given or not given; there is no option that takes back what a configuration says.
         settings[name] = settings[name] or None
     run_dir, config = given.get("run_dir"), given.get("config")

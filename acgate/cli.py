@@ -56,6 +56,8 @@ def work(argv: Sequence[str]) -> ExitCode:
                 return _run(request, terminal)
             case "judge":
                 return _judge(request, terminal)
+            case "selftest":
+                return _selftest(request, terminal)
     finally:
         terminal.close()
 
@@ -139,19 +141,40 @@ def _judge(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.report.files import ReportFiles
     from acgate.report.summary import summary
 
-    def path(name: str) -> Path | None:
-        value = request.settings[name]
-        return Path(value) if isinstance(value, str) else None
-
     assert request.run_dir is not None
-    files = ReportFiles(None, path("junitxml"), path("json"))
+    files = ReportFiles(None, _path(request, "junitxml"), _path(request, "json"))
     with files.open():
         from acgate import gate
 
-        verdict = gate.judge(request.run_dir, tolerances=path("tolerances"))
+        verdict = gate.judge(request.run_dir, tolerances=_path(request, "tolerances"))
         files.write(verdict)
         terminal.show(summary(verdict, terminal.verbosity))
     return verdict.exit_code
+
+
+def _path(request: Request, name: str) -> Path | None:
+    value = request.settings[name]
+    return Path(value) if isinstance(value, str) else None
+
+
+def _selftest(request: Request, terminal: Terminal) -> ExitCode:
+    from acgate.evidence.store import write_text
+    from acgate.report.files import ReportFiles
+    from acgate.selftest import command, documents, text
+
+    wanted = command.wanted(request.settings)
+    if request.settings["listing"]:
+        terminal.show(text.listing(command.corpus(wanted)))
+        return ExitCode.PASS
+    files = ReportFiles(None, _path(request, "junitxml"), _path(request, "json"))
+    with files.open():
+        report = command.run(wanted, (terminal,))
+        if files.json is not None:
+            write_text(files.json, documents.as_json(report))
+        if files.junitxml is not None:
+            write_text(files.junitxml, documents.junit(report))
+        terminal.show(text.summary(report, terminal.verbosity))
+    return report.exit_code
 
 
 def _scanned_files(argv: Sequence[str]) -> ReportFiles:

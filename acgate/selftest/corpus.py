@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acgate.errors import AcgateError
 from acgate.report.files import described
 from acgate.selftest.grade import grade
 from acgate.selftest.results import REGIONLESS, Fixture, Group, Outcome, Result, Turn
@@ -69,10 +68,8 @@ def judged(root: Path, turn: Turn) -> Outcome:
             verdict = _verdict(path, expect, turn, Path(folder) / "run")
     except Exception as error:  # noqa: BLE001 - the other fixtures are run all the same
         code, message = described(error)
-        told = message if isinstance(error, AcgateError) else f"{type(error).__name__}: {message}"
-        return Outcome(
-            turn, Result.NOT_RUN, f"exit code {int(code)}: {told}", seconds=time.monotonic() - started
-        )
+        told = f"exit code {int(code)}: {message}"
+        return Outcome(turn, Result.NOT_RUN, told, seconds=time.monotonic() - started)
     return grade(turn, expect, verdict, path.read_text(encoding="utf-8"), time.monotonic() - started)
 
 

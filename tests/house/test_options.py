@@ -23,8 +23,9 @@ PLAN = {
 REPORTS = {"--junitxml", "--junit-xml", "--json"}
 SURFACE = {
     "plan": COMMON | PLAN,
-    "run": COMMON | PLAN | REPORTS | {"--tolerances", "--out", "--resume"},
+    "run": COMMON | PLAN | REPORTS | {"--tolerances", "--out", "--resume", "--explain"},
     "judge": COMMON | REPORTS | {"--tolerances", "RUN_DIR"},
+    "selftest": COMMON | REPORTS | {"-k", "--select", "--dtypes", "--all", "--ranks", "--list"},
 }
 
 
