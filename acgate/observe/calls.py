@@ -50,6 +50,7 @@ class CallCounter:
         """Prepare to watch `model`; `on_replay` is told of each call inside backward."""
         self._modules = watched_modules(model)
         self._on_replay = on_replay
+        self.on_forward: Listener | None = None
         self._handles: list[RemovableHandle] = []
         self._forward: Counter[str] = Counter()
         self._replays: Counter[str] = Counter()
@@ -68,6 +69,8 @@ class CallCounter:
         def count(module: nn.Module, _arguments: object) -> None:
             if not in_backward():
                 self._forward[name] += 1
+                if self.on_forward is not None:
+                    self.on_forward(name, module)
                 return
             self._replays[name] += 1
             if self._on_replay is not None:

@@ -11,6 +11,8 @@ from acgate.evidence.agreement import Agreement
 from acgate.evidence.region_records import Observation
 from acgate.observe.about_to_do import batch_tensors, with_regions
 from acgate.observe.canary import ensure_seeing
+from acgate.observe.canary_exclusion import ensure_leaving_out
+from acgate.observe.effects import RegionEffects, Surroundings
 from acgate.observe.ledger import Ledger
 from acgate.observe.module_state import tensors_inside
 from acgate.observe.operator_mode import OperatorMode
@@ -20,6 +22,7 @@ from acgate.observe.seam_exclusion import only_regions
 from acgate.observe.seam_gathered import gathered_memory
 from acgate.observe.step_trace import StepTrace, TraceMode
 from acgate.observe.whereabouts import Whereabouts
+from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,6 +58,7 @@ class Observer:
         every_step: bool = False,
         explain: bool = False,
         only: tuple[str, ...] = (),
+        surroundings: Surroundings | None = None,
     ) -> None:
         """Prepare to observe `model`.
 
@@ -69,6 +73,7 @@ class Observer:
             every_step: Note in every step what operators chose, and not only in the first and the observed.
             explain: Trace every operator of the observed micro-step.
             only: Blocks that stay checkpointed, the other regions run without; empty means all.
+            surroundings: What else to look at around replays where `explain`.
         """
         self._model = model
         self._optimizer = optimizer
@@ -80,6 +85,7 @@ class Observer:
             plant=plant if plant is not None and plant.rank == rank else None,
             keep_decisions=self._shared,
             whereabouts=self._whereabouts if whereabouts is not None else None,
+            explain=explain,
         )
         self._mode: OperatorMode | None = None
         self._trace: StepTrace | None = None
@@ -87,6 +93,8 @@ class Observer:
         self._choices: list[str] = []
         self._every_step = every_step
         self._explain = explain
+        self._surroundings = surroundings or Surroundings()
+        self._only = only
         self._left_out = only_regions(self._monitor, only)
         self._ledger = Ledger()
         self._step: int | None = None
@@ -100,6 +108,8 @@ class Observer:
             AcgateError: The seam is blind on this torch.
         """
         ensure_seeing()
+        if self._only:
+            ensure_leaving_out()
         self._monitor.__enter__()
         self._left_out.__enter__()
         return self
@@ -124,8 +134,12 @@ class Observer:
             self._whereabouts.follows(step)
         if observe:
             self._ledger = Ledger()
-            mode = OperatorMode(self._ledger, self._existing(), self._monitor.operator_ran, self._trace)
-            self._monitor.start_observation(RegionNotes(self._model, self._ledger, mode.base))
+            recorder = self._monitor.recording(self._ledger) if self._explain else None
+            known, told = self._existing(), self._monitor.operator_ran
+            mode = OperatorMode(self._ledger, known, told, self._trace, recorder)
+            notes = RegionNotes(self._model, self._ledger, mode.base)
+            effects = RegionEffects(self._model, self._surroundings if self._explain else None)
+            self._monitor.start_observation(notes, effects, recorder)
             mode.__enter__()  # type: ignore[no-untyped-call]
             self._mode = mode
         elif self._trace is not None:
@@ -161,6 +175,13 @@ class Observer:
     def step_counts(self) -> tuple[int, int]:
         """Return regions entered in forward and replays in backward of the step that ended."""
         return self._counts
+
+    def reentrant(self) -> tuple[str, ...]:
+        """Return the regions of the last step, as far as it came, that use the reentrant checkpoint."""
+        seen = (region for region, _ in self._monitor.seen())
+        return tuple(
+            dict.fromkeys(one.name for one in seen if one.implementation is Implementation.REENTRANT)
+        )
 
     def observation(self) -> Observation | None:
         """Return what was observed, None where no step was."""

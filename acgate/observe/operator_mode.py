@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from acgate.observe.step_trace import StepTrace
+    from acgate.observe.trace_recorder import TraceRecorder
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known: Iterable[torch.Tensor],
         listener: Callable[[OperatorCall], None],
         trace: StepTrace | None = None,
+        recorder: TraceRecorder | None = None,
     ) -> None:
         """Prepare to observe.
 
@@ -64,11 +66,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             known: Parameters, buffers and the like, which exist before the step.
             listener: Told of every call, with no mode active.
             trace: Told of every call too, where ranks share the work.
+            recorder: Told of every call too, where a replay is to be explained.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._ledger = ledger
         self._listener = listener
         self._trace = trace
+        self._recorder = recorder
         self.base = ledger.enter_all(part for tensor in known for part in plain_parts(tensor))
         self.forward_flops = 0
         self.backward_flops = 0
@@ -96,7 +100,10 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = _cpu_state() if known.may_draw else None
         if self._trace is not None:
             self._trace.before(func, args, kwargs)
+        entry = self._recorder.operator_began(func, args, kwargs) if self._recorder is not None else None
         result = func(*args, **kwargs)
+        if self._recorder is not None and entry is not None:
+            self._recorder.operator_ended(entry, func, args, kwargs, result)
         if self._trace is not None:
             self._trace.after(func, result)
         drew = before is not None and _drew(func, args, kwargs, result, before)
@@ -106,8 +113,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _record(self, known: OperatorTraits, inputs: Any, result: Any, *, flops: int, drew: bool) -> None:
         ledger = self._ledger
-        arguments = frozenset(ledger.serial(t) for t in _local(inputs))
-        results = list(_local(result))
+        arguments = frozenset(ledger.serial(t) for t in local_tensors(inputs))
+        results = list(local_tensors(result))
         new = [ledger.is_new(t) for t in results]
         serials = [ledger.serial(t) for t in results]
         backward = in_backward()
@@ -129,7 +136,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
 
-def _local(value: Any) -> Iterable[torch.Tensor]:
+def local_tensors(value: Any) -> Iterable[torch.Tensor]:
+    """Yield the plain tensors that this process holds of the tensors in nested arguments."""
     for tensor in inner_tensors(value):
         if tensor.layout is not torch.strided or hasattr(tensor, "trigger_wait"):
             continue  # looking at the result of a collective would wait for it

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from acgate.evidence.region_records import RegionRecord, ValueMismatch
 
 if TYPE_CHECKING:
-    from acgate.evidence.trace_records import Effect, GeneratorUse
+    from acgate.evidence.trace_records import Effect, GeneratorUse, RegionTrace
+    from acgate.observe.operator_mode import OperatorCall
     from acgate.observe.operator_traits import OperatorTraits
+    from acgate.observe.trace_entry import RegionLog
     from acgate.vocabulary import Implementation
+
+
+_CHEAP = frozenset({"log", "warning", "output", "file", "socket", "process", "collective"})
+"""Effects that any observed step notices; so are tensors outside that operators wrote to."""
 
 
 @dataclass(slots=True)
@@ -24,6 +30,7 @@ class Packed:
     dtype: str
     producer: str | None
     call: int | None
+    serial: int = -1
 
 
 @dataclass(slots=True)
@@ -95,6 +102,8 @@ class Region:
         effects: What its replay did outside, filled by an `EffectsListener`.
         generators: What its forward and replay did with generators, filled by an `EffectsListener`.
         hooks: Calls of hooks in forward and replay where they differ, filled by an `EffectsListener`.
+        log: Its operators, while a trace is made.
+        trace: What the operators of forward and replay say.
     """
 
     name: str
@@ -130,6 +139,8 @@ class Region:
     effects: list[Effect] = field(default_factory=list)
     generators: list[GeneratorUse] = field(default_factory=list)
     hooks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    log: RegionLog | None = None
+    trace: RegionTrace | None = None
 
     def record(self) -> RegionRecord:
         """Return what was gathered as plain data."""
@@ -164,6 +175,8 @@ class Region:
             saved_bytes=self.saved_bytes,
             unexplained_bytes=self.unexplained_bytes,
             mismatches=tuple(self.mismatches[position] for position in sorted(self.mismatches)),
+            effects=tuple(effect for effect in self.effects if effect.kind in _CHEAP or effect.operator),
+            trace=self.trace,
         )
 
 
@@ -198,3 +211,12 @@ class EffectsListener(Protocol):
 
         For the reentrant form this comes right after `replay_left`, in the same state.
         """
+
+    def wrote(self, region: Region, call: OperatorCall) -> None:
+        """An operator that declares to write to an argument ran in a replay of `region`."""
+
+    def operator_ran(self, source: str, *, replay: bool) -> None:
+        """An operator ran in a region, called by a line of the target's code; where a trace is made."""
+
+    def close(self) -> None:
+        """The observation is over: take away whatever was installed, also where a region raised."""

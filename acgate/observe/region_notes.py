@@ -127,6 +127,7 @@ class RegionNotes:
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 producer=made[0] if made else None,
                 call=made[1] if made else None,
+                serial=serials[0] if serials else -1,
             )
         region.packs.append(note)
         region.packed.update(serials)

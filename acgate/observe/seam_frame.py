@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import checkpoint as torch_checkpoint
 
-from acgate.observe.seam_names import cells_of, hidden_inputs
+from acgate.observe.seam_names import bound_arguments, cells_of, hidden_inputs
 from acgate.observe.seam_torch import quiet, tracing
 
 if TYPE_CHECKING:
@@ -46,14 +47,14 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
             _read_policy(region, cells["recompute_context"].cell_contents, self, monitor)
             unchecked = torch_checkpoint._allowed_determinism_checks_to_fns["none"]
             region.determinism_check = self.metadata_fn not in (None, unchecked)
-            self.recompute_fn = _reported(recompute_fn, region, self._storage, monitor)
+            self.recompute_fn = _reported(recompute_fn, region, self._storage, monitor, weakref.ref(self))
             if monitor.notes is not None:
                 self.metadata_fn = _packing(self.metadata_fn, region, monitor)
 
         def save_inputs(self, *args: Any) -> None:
             # reached only where gradients are enabled, and right before the forward runs
             if self._region is not None:
-                monitor.enter(self._region, (args, self._hidden))
+                monitor.enter(self._region, args, self._hidden)
             super().save_inputs(*args)
 
         @property
@@ -66,7 +67,9 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
             # function whose result the frame got; without gradients that has no `grad_fn`.
             self._saver = value
             if value is not None and value.grad_fn is not None and self._region is not None:
-                monitor.enter(self._region, (monitor.take_saved_inputs(), self._hidden))
+                inputs = monitor.take_saved_inputs()
+                keywords, positional = inputs[:1], inputs[1:]  # in this order there
+                monitor.enter(self._region, positional, (*keywords, *self._hidden))
 
         @property
         def forward_completed(self) -> bool:
@@ -88,6 +91,8 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
                 if monitor.notes is not None and region.observed:
                     with quiet():
                         monitor.notes.compare_replayed(region, _recomputed(self, gid))
+                    if monitor.recorder is not None:
+                        monitor.recorder.compared(region, int(self.recomp_counter[gid]))
                 super().check_recomputed_tensors_match(gid)
             finally:
                 region.checking = False
@@ -111,7 +116,7 @@ def noting_inputs(base: type[Any], monitor: RegionMonitor) -> type[Any]:
 
 
 def _read_policy(region: Region, context: Any, frame: Any, monitor: RegionMonitor) -> None:
-    is_cache = isinstance(context, torch_checkpoint._CachedTorchDispatchMode)
+    is_cache = isinstance(context, monitor.policies.cached_mode)
     frame._storage = context.storage if is_cache else None
     region.decisions = monitor.policies.take(frame._storage)
     region.selective = is_cache or region.decisions is not None
@@ -119,7 +124,11 @@ def _read_policy(region: Region, context: Any, frame: Any, monitor: RegionMonito
 
 
 def _reported(
-    recompute: Callable[..., Any], region: Region, storage: dict[Any, Any] | None, monitor: RegionMonitor
+    recompute: Callable[..., Any],
+    region: Region,
+    storage: dict[Any, Any] | None,
+    monitor: RegionMonitor,
+    frame: weakref.ref[Any],
 ) -> Callable[..., Any]:
     """Return a recomputation that tells when it begins and ends."""
 
@@ -132,7 +141,11 @@ def _reported(
             original = cell.cell_contents
 
             def function(*inner: Any, **kwargs: Any) -> None:
-                with monitor.planting.other_numbers(region), monitor.function_replayed(region):
+                others = (kwargs, *bound_arguments(original))
+                with (
+                    monitor.planting.other_numbers(region),
+                    monitor.function_replayed(region, inner, others),
+                ):
                     original(*inner, **kwargs)
 
             if not (monitor.planting.wants_numbers(region) or monitor.watches(region)):
@@ -143,10 +156,20 @@ def _reported(
                 recompute(*args)
             finally:
                 cell.cell_contents = original
+        except Exception:
+            _note_count(region, frame())
+            raise
         finally:
             monitor.replay_ended(depth)
 
     return replay
+
+
+def _note_count(region: Region, frame: Any) -> None:
+    """Note how many tensors a replay had saved when it raised; torch does not come to compare them."""
+    counts = list(frame.recomp_counter.values()) if frame is not None else []
+    if region.log is not None and counts:
+        region.log.saved = int(counts[-1])
 
 
 def _packing(metadata_fn: Any, region: Region, monitor: RegionMonitor) -> Callable[[torch.Tensor], Any]:

@@ -50,7 +50,7 @@ def bound_arguments(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the arguments that `functools.partial` already gave a function, inner ones too."""
     if not isinstance(function, functools.partial):
         return ()
-    return (*function.args, *function.keywords.values(), *bound_arguments(function.func))
+    return (*function.args, function.keywords, *bound_arguments(function.func))
 
 
 def hidden_inputs(cells: Mapping[str, CellType]) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import checkpoint as torch_checkpoint
 
 from acgate.observe.operator_traits import traits
 from acgate.observe.policy_identity import policy_identity, policy_name
@@ -25,6 +26,7 @@ class PolicySeam:
         self._monitor = monitor
         self._waiting: dict[int, Decisions] = {}
         self._latest: Decisions | None = None
+        self.cached_mode: type[Any] = torch_checkpoint._CachedTorchDispatchMode
 
     def recording(self, base: type[Any]) -> type[Any]:
         """Return a subclass of torch's caching mode whose policy is listened to."""
@@ -54,6 +56,28 @@ class PolicySeam:
                 return result
 
         return RecordingCachingMode
+
+    def fetching(self, base: type[Any]) -> type[Any]:
+        """Return a subclass of torch's mode for replays that tells what came out of the cache."""
+        monitor = self._monitor
+
+        class FetchingCachedMode(base):  # type: ignore[misc]
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                recorder = monitor.recorder
+                if recorder is None or tracing() or traits(func).ignored:
+                    return super().__torch_dispatch__(func, types, args, kwargs)
+                before = recorder.log.count()
+                try:
+                    result = super().__torch_dispatch__(func, types, args, kwargs)
+                except RuntimeError:
+                    # torch refuses a call that the forward had not made
+                    recorder.cached(func, args, kwargs or {}, None)
+                    raise
+                if recorder.log.count() == before:
+                    recorder.cached(func, args, kwargs or {}, result)
+                return result
+
+        return FetchingCachedMode
 
     def notes(self) -> RegionNotes | None:
         """Return what the observed step is noted in, None outside of it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import checkpoint as torch_checkpoint
 
+from acgate.observe.seam_names import bound_arguments
 from acgate.observe.seam_torch import tracing
 from acgate.vocabulary import Implementation
 
@@ -47,13 +48,14 @@ def _reported(
 
     def forward_or_replay(*args: Any) -> Any:
         if waiting:
-            monitor.enter(region, waiting.pop())
+            monitor.enter(region, waiting.pop(), bound_arguments(run))
             result = run(*args)
             monitor.leave(region)
             return result
         depth = monitor.replay_began(region)
         try:
-            with monitor.planting.other_numbers(region), monitor.function_replayed(region):
+            bound = bound_arguments(run)
+            with monitor.planting.other_numbers(region), monitor.function_replayed(region, args, bound):
                 return run(*args)
         finally:
             monitor.replay_ended(depth)

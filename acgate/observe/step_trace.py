@@ -41,6 +41,11 @@ _CHOOSING = frozenset(
 _NONE_CHOSEN = "-"
 
 
+def chooses(operator: Any) -> bool:
+    """Say whether an operator compares numbers to choose."""
+    return isinstance(operator, OpOverload) and operator_name(operator) in _CHOOSING
+
+
 class StepTrace:
     """Follows the operators of one step; a mode tells it of each before and after it runs."""
 
@@ -119,7 +124,7 @@ class TracedOperator:
     def __init__(self, operator: Any) -> None:
         self.name = operator_name(operator)
         self.collective = is_collective(operator)
-        self.chooses = isinstance(operator, OpOverload) and self.name in _CHOOSING
+        self.chooses = chooses(operator)
         self.plain = not (self.collective or self.chooses)
 
 
