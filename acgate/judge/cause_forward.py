@@ -31,9 +31,11 @@ def causes_by_forward(witnesses: Witnesses) -> Iterator[Cause]:
         yield make_cause(CauseKind.FORWARD_DIFFERS, MODEL, "forward", (begins,))
         return
     module, evidence, mode = found
-    kind = CauseKind.MODE_CHANGED if mode else CauseKind.FORWARD_DIFFERS
     advice = "let what switches AC on leave every module in the mode that it found it in" if mode else ""
-    yield make_cause(kind, module or MODEL, "forward", (evidence, begins), module=module, advice=advice)
+    where = module or MODEL
+    yield make_cause(
+        CauseKind.FORWARD_DIFFERS, where, "forward", (evidence, begins), module=module, advice=advice
+    )
 
 
 def first_other_output(

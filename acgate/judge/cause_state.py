@@ -13,7 +13,7 @@ from acgate.judge.side_effects import CALLS, HOOKS
 from acgate.vocabulary import Check, Implementation, Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from acgate.evidence.region_records import RegionRecord
     from acgate.evidence.trace_records import Divergence, Effect
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Cause
 
 _STATE = frozenset({"attribute", "global", "setting"})
+SETTING = "process setting "
 
 
 def changed_beside(region: RegionRecord, divergence: Divergence) -> tuple[Effect, ...]:
@@ -53,12 +54,15 @@ def _function(source: str) -> tuple[str, str]:
     return source.partition(":")[0], source.rpartition(" in ")[2]
 
 
-def causes_by_state(witnesses: Witnesses) -> Iterator[Cause]:
-    """Yield what state that differs says about replays."""
-    yield from _buffers(witnesses)
-    yield from _generators(witnesses)
-    yield from _attributes(witnesses)
-    yield from _counts(witnesses)
+def causes_by_state(witnesses: Witnesses, *, but: Collection[CauseKind] = ()) -> Iterator[Cause]:
+    """Yield what state that differs says about replays.
+
+    Args:
+        witnesses: The track.
+        but: Kinds that are left out, since something else explains them.
+    """
+    for rule in (_buffers, _generators, _attributes, _counts):
+        yield from (cause for cause in rule(witnesses) if cause.kind not in but)
 
 
 def _buffers(witnesses: Witnesses) -> Iterator[Cause]:
@@ -74,28 +78,58 @@ def _attributes(witnesses: Witnesses) -> Iterator[Cause]:
     names = list(dict.fromkeys(names))
     if not names:
         return
-    hooked = [region for region in witnesses.regions if region.trace and region.trace.hooks]
-    if hooked:
-        calls = hooked[0].trace.hooks if hooked[0].trace else {}
-        evidence = (*wording.hooks(calls), f"differs after the step: {listed(names)}")
-        yield make_cause(CauseKind.HOOKS_TWICE, hooked[0].name, "state", evidence)
+    found = _written(witnesses, names, _STATE)
+    hooked = _hooks(witnesses, found[1] if found else None)
+    if hooked is not None:
+        region, calls = hooked
+        after = f"differs after the step: {listed(names)}"
+        told = wording.effect(found[1]) if found else ""
+        source = found[1].source if found else ""
+        evidence = (*wording.hooks(calls), told, after)
+        yield make_cause(CauseKind.HOOKS_TWICE, region.name, "state", evidence, source=source)
         return
-    yield _of_state(witnesses, CauseKind.ATTRIBUTE_CHANGED, names, tuple(_STATE), "state")
+    setting = found[1].kind == "setting" if found else names[0].startswith(SETTING)
+    kind = CauseKind.STATE_BESIDE if setting else CauseKind.ATTRIBUTE_CHANGED
+    yield _of_state(witnesses, kind, names, tuple(_STATE), "state")
+
+
+def _hooks(
+    witnesses: Witnesses, effect: Effect | None
+) -> tuple[RegionRecord, dict[str, tuple[int, int]]] | None:
+    """Return the hooks that change what differs: those at the line that does, all where none is known."""
+    for region in witnesses.regions:
+        hooks = region.trace.hooks if region.trace else {}
+        if effect is not None and effect.source:
+            file, function = _function(effect.source)
+            hooks = {
+                name: calls for name, calls in hooks.items() if file in name and f"in {function}" in name
+            }
+        if hooks:
+            return region, hooks
+    return None
+
+
+def _written(
+    witnesses: Witnesses, names: Sequence[str], kinds: Collection[str]
+) -> tuple[RegionRecord, Effect] | None:
+    """Return the first replay that changes one of these names; one whose line is known before others."""
+    found = [
+        (region, effect)
+        for region, effect in witnesses.effects()
+        if effect.kind in kinds and any(_same(effect.name, name) for name in names)
+    ]
+    return next((pair for pair in found if pair[1].source), found[0] if found else None)
 
 
 def _of_state(
     witnesses: Witnesses, kind: CauseKind, names: Sequence[str], effects: Sequence[str], word: str
 ) -> Cause:
     """Return a cause about state that differs after a step, with what wrote to it in a replay."""
-    found = [
-        (region, effect)
-        for region, effect in witnesses.effects()
-        if effect.kind in effects and any(_same(effect.name, name) for name in names)
-    ]
+    found = _written(witnesses, names, effects)
     after = f"{word} that differs after the step: {listed(list(names))}"
-    if not found:
+    if found is None:
         return make_cause(kind, _owner(witnesses, names[0]), "state", (after,))
-    region, effect = found[0]
+    region, effect = found
     return make_cause(
         kind,
         region.name,

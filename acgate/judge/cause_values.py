@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from acgate.judge.cause_context import kind_of_context, telling_context
 from acgate.judge.cause_making import make_cause
 from acgate.judge.cause_reads import kind_of_reads
 from acgate.judge.cause_state import changed_beside
+from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Cause
 
 _TORCH = "torch "
+_TENSOR = re.compile(r"(?<!\w)_(?!\w)")
+"""Stands for a tensor among the arguments of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ def cause_by_value(region: RegionRecord) -> Cause | None:
         return None
     divergence = trace.divergence
     judged = next(_explanations(region, trace, divergence))
-    at = divergence.forward or divergence.replay
+    at = wording.told_of(divergence)
     return make_cause(
         judged.kind,
         region.name,
@@ -73,6 +77,9 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
         yield _Judged(CauseKind.CALLS_SWAPPED)
     if divergence.what == "cached":
         yield _Judged(CauseKind.SAVED_OUTPUT_CHANGED, tuple(_kept(region, divergence)))
+    if divergence.what == "missing" and divergence.uninitialised:
+        # Early stop ends a replay where the last tensor is saved, written or not.
+        yield _Judged(CauseKind.UNINITIALISED)
     yield from _random(region, trace, divergence)
     context = telling_context(region, divergence.context)
     if context and divergence.what in {"context", "operator", "missing", "arguments"}:
@@ -83,6 +90,8 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
     if divergence.what in {"result", "reads"}:
         yield _of_result(divergence)
     yield from _of_state(region, divergence)
+    if region.implementation is not Implementation.NON_REENTRANT:
+        yield _Judged(CauseKind.CONTROL_FLOW, (wording.without_gradients(region),))
     yield _Judged(CauseKind.OTHER_NUMBER if divergence.what == "arguments" else CauseKind.CONTROL_FLOW)
 
 
@@ -102,8 +111,7 @@ def _random(region: RegionRecord, trace: RegionTrace, divergence: Divergence) ->
 
 
 def _drawn(region: RegionRecord, divergence: Divergence, lost: list[GeneratorUse]) -> _Judged:
-    name = divergence.generator or wording.DEFAULT_GENERATOR
-    drew = f"it draws from {name}"
+    drew = wording.drawn(divergence, lost)
     if not divergence.generator and region.random_saved:
         return _Judged(CauseKind.RANDOM_SAVED, (drew, wording.saved_random(region)))
     evidence = (drew, *(wording.generator(use) for use in lost))
@@ -126,8 +134,16 @@ def _reads(region: RegionRecord, divergence: Divergence) -> Iterator[_Judged]:
 def _of_state(region: RegionRecord, divergence: Divergence) -> Iterator[_Judged]:
     """Yield the Python state that moves beside another branch or another number, where any does."""
     moved = changed_beside(region, divergence)
-    if moved:
+    if moved or _more_tensors(divergence):
         yield _Judged(CauseKind.ATTRIBUTE_CHANGED, tuple(wording.effect(one) for one in moved))
+
+
+def _more_tensors(divergence: Divergence) -> bool:
+    """Say whether an operator is given more tensors, or fewer, as what a cache holds grows."""
+    if divergence.what != "arguments" or divergence.arguments is None:
+        return False
+    forward, replay = (len(_TENSOR.findall(text)) for text in divergence.arguments)
+    return forward != replay
 
 
 def _of_result(divergence: Divergence) -> _Judged:

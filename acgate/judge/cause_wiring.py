@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Cause, Finding
 
 OPTIMIZER = "optimizer"
+HOME_MADE_ADVICE = (
+    "checkpoint by torch.utils.checkpoint with use_reentrant=False instead of by code of one's own"
+)
 
 _OF_FINDING: dict[str, CauseKind] = {
     FindingKind.REENTRANT: CauseKind.REENTRANT_ONLY,
@@ -64,12 +67,20 @@ def causes_by_findings(witnesses: Witnesses, *, of_numbers: bool) -> Iterator[Ca
         first = found[0]
         places = listed([one.where for one in found])
         yield make_cause(
-            _OF_FINDING.get(kind, CauseKind.WIRING),
+            _kind(witnesses, first),
             first.where,
             "wiring",
             (f"{kind} at {places}: {first.sentence}", f"{first.where}: {first.detail}"),
             advice=first.advice,
         )
+
+
+def _kind(witnesses: Witnesses, finding: Finding) -> CauseKind:
+    """Return the kind of cause that a finding is; a checkpoint of somebody's own is a fault by itself."""
+    region = next((one for one in witnesses.regions if one.name == finding.where), None)
+    if finding.kind == FindingKind.REENTRANT and region and region.implementation is Implementation.HOME_MADE:
+        return CauseKind.WIRING
+    return _OF_FINDING.get(finding.kind, CauseKind.WIRING)
 
 
 def _tells(finding: Finding, *, of_numbers: bool) -> bool:
@@ -98,7 +109,10 @@ def causes_by_reentrance(witnesses: Witnesses) -> Iterator[Cause]:
         evidence.append(f"gradients: {names}")
     elif wrong:
         evidence.append(f"differ although no replay is known to: {listed(_names(wrong))}")
-    yield make_cause(CauseKind.REENTRANT_ONLY, region.name, "wiring", evidence)
+    if region.implementation is Implementation.HOME_MADE:
+        yield make_cause(CauseKind.WIRING, region.name, "wiring", evidence, advice=HOME_MADE_ADVICE)
+    else:
+        yield make_cause(CauseKind.REENTRANT_ONLY, region.name, "wiring", evidence)
 
 
 def _names(keys: tuple[object, ...]) -> list[str]:

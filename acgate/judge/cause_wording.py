@@ -32,6 +32,11 @@ def call_of(at: OperatorAt | None) -> str:
     return "" if at is None else f"{at.operator} (call {at.call})"
 
 
+def told_of(divergence: Divergence) -> OperatorAt | None:
+    """Return the operator that a divergence is told of: the forward's, else that of the replay."""
+    return divergence.forward or divergence.replay
+
+
 def place_of(at: OperatorAt) -> str:
     """Say where an operator ran: its module and source line, as far as they are known."""
     module = f" in {at.module}" if at.module else ""
@@ -52,7 +57,7 @@ def amount(divergence: Divergence) -> str:
 
 def seen_at(divergence: Divergence) -> str:
     """Say what the first difference between a replay and its forward is."""
-    at = divergence.forward or divergence.replay
+    at = told_of(divergence)
     if at is None:
         return "the replay is not the forward"
     match divergence.what:
@@ -72,8 +77,7 @@ def seen_at(divergence: Divergence) -> str:
             text = f"{call_of(at)}{place_of(at)} reads what has changed since the forward"
         case "result":
             text = f"{call_of(at)}{place_of(at)} gives another result on equal inputs in the replay"
-    shapes = f" ({listed(list(at.results))})" if at.results else ""
-    return f"{text}{shapes}"
+    return f"{text}; results: {listed(list(at.results))}" if at.results else text
 
 
 def _other_operator(divergence: Divergence) -> str:
@@ -117,6 +121,20 @@ def read(one: Read) -> str:
     return f"reads {what}, whose content has changed since the forward{written}"
 
 
+def drawn(divergence: Divergence, lost: Sequence[GeneratorUse]) -> str:
+    """Say which generator an operator draws from; empty where its name is said with its state."""
+    if divergence.generator in {"", "own"}:
+        known = any(not use.name.startswith("torch ") for use in lost)
+        own = "" if known else "it draws from a generator of its own"
+        return own if divergence.generator else f"it draws from {DEFAULT_GENERATOR}"
+    return f"it draws from {divergence.generator}"
+
+
+def without_gradients(region: RegionRecord) -> str:
+    """Say what a reentrant forward does otherwise than its replay, by design."""
+    return f"{implementation(region)}: its forward runs without gradients, its replay with them"
+
+
 def generator(use: GeneratorUse) -> str:
     """Say that a replay began with another state of a generator, and what drew from it."""
     where = f", which the forward draws from at {use.source}" if use.source else ""
@@ -146,7 +164,8 @@ def effect(one: Effect) -> str:
     by = f" by {one.operator}" if one.operator else ""
     where = (f" in {one.module}" if one.module else "") + (f" at {one.source}" if one.source else "")
     detail = f": {one.detail}" if one.detail else ""
-    return f"the replay changes {one.kind} {one.name}{by}{where}{detail}"
+    what = one.name if one.kind in one.name else f"{one.kind} {one.name}"
+    return f"the replay changes {what}{by}{where}{detail}"
 
 
 def saved_counts(region: RegionRecord) -> str:

@@ -20,6 +20,7 @@ from acgate.judge.cause_wiring import (
     causes_by_reentrance,
     causes_by_structure,
 )
+from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,34 +49,53 @@ def causes(inputs: CellInputs, context: TrackContext) -> tuple[Cause, ...]:
 
 
 def _ranked(witnesses: Witnesses) -> Iterator[Cause]:
+    """Yield what each kind of evidence says, the strongest first."""
     by_value = grouped(_by_value(witnesses))
-    forward: tuple[Cause, ...] = ()
-    if witnesses.raised is None:
-        yield from causes_by_structure(witnesses)
-        yield from (forward := tuple(causes_by_forward(witnesses)))
-    yield from causes_by_exception(witnesses, exact=True)
-    yield from by_value
-    yield from causes_by_exception(witnesses, exact=False)
     if witnesses.raised is not None:
-        yield from causes_by_findings(witnesses, of_numbers=True)
-        yield from causes_by_findings(witnesses, of_numbers=False)
+        yield from _where_it_raised(witnesses, by_value)
         return
     if not witnesses.first_moment() and not witnesses.context.sides.differences:
+        yield from causes_by_structure(witnesses)
         yield from causes_by_findings(witnesses, of_numbers=False)
         yield from causes_by_findings(witnesses, of_numbers=True)
         return
-    if forward:
-        # What the forward computes otherwise, it draws, counts and updates otherwise as well.
-        yield from causes_by_findings(witnesses, of_numbers=True)
-        return
+    structure, forward = tuple(causes_by_structure(witnesses)), tuple(causes_by_forward(witnesses))
+    if forward and _reentrant(witnesses):
+        # A forward without gradients differs from the reference where it differs from its replay.
+        yield from by_value
+    yield from forward
+    yield from by_value
+    yield from structure
+    if not (structure or forward):
+        # Another model, or another forward, draws, counts and updates otherwise as well.
+        yield from _where_nothing_began(witnesses, by_value)
+    yield from causes_by_findings(witnesses, of_numbers=True)
+    yield from causes_by_findings(witnesses, of_numbers=False)
+
+
+def _reentrant(witnesses: Witnesses) -> bool:
+    return any(one.implementation is not Implementation.NON_REENTRANT for one in witnesses.regions)
+
+
+def _where_it_raised(witnesses: Witnesses, by_value: tuple[Cause, ...]) -> Iterator[Cause]:
+    yield from causes_by_exception(witnesses, exact=True)
+    yield from by_value
+    if not by_value:
+        yield from causes_by_exception(witnesses, exact=False)
+    yield from causes_by_findings(witnesses, of_numbers=True)
+    yield from causes_by_findings(witnesses, of_numbers=False)
+
+
+def _where_nothing_began(witnesses: Witnesses, by_value: tuple[Cause, ...]) -> Iterator[Cause]:
+    """Yield what is wrong where model and forward are those of the reference."""
     if not by_value:
         yield from causes_by_saved_tensors(witnesses)
-    yield from causes_by_optimizer(witnesses)
-    yield from causes_by_findings(witnesses, of_numbers=True)
-    if not by_value:
+        yield from causes_by_optimizer(witnesses)
         yield from causes_by_reentrance(witnesses)
-    yield from causes_by_state(witnesses)
-    yield from causes_by_findings(witnesses, of_numbers=False)
+        yield from causes_by_findings(witnesses, of_numbers=True)
+    own = any(cause.kind == CauseKind.RNG_NOT_RESTORED for cause in by_value)
+    # A generator that a module or a global holds is state as well.
+    yield from causes_by_state(witnesses, but=frozenset({CauseKind.ATTRIBUTE_CHANGED} if own else ()))
 
 
 def _by_value(witnesses: Witnesses) -> list[Cause]:
@@ -92,14 +112,11 @@ def _by_value(witnesses: Witnesses) -> list[Cause]:
 
 def _once(found: Iterator[Cause]) -> Iterator[Cause]:
     """Yield causes without those that say of the same kind less than one before them."""
-    kinds: set[tuple[str, bool]] = set()
+    said: list[Cause] = []
     for cause in found:
-        by_value = cause.found == "value"
-        if (cause.kind, True) in kinds and not by_value:
+        if cause in said or (cause.found != "value" and any(one.kind == cause.kind for one in said)):
             continue
-        if not by_value and (cause.kind, False) in kinds:
-            continue
-        kinds.add((cause.kind, by_value))
+        said.append(cause)
         yield cause
 
 

@@ -1,0 +1,305 @@
+"""A region whose replay is not its forward gets the kind of fault that an expert would name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acgate.cause_kinds import CauseKind
+from acgate.evidence.region_records import RegionRecord
+from acgate.evidence.trace_records import Divergence, Effect, GeneratorUse, OperatorAt, Read, RegionTrace
+from acgate.judge.cause_values import cause_by_value
+from acgate.vocabulary import Implementation
+
+MUL = OperatorAt(
+    index=3,
+    operator="aten.mul.Tensor",
+    call=1,
+    module="layers.0.mix",
+    source="model.py:31 in forward",
+    results=("float32[2, 16]",),
+)
+DROP = MUL.model_copy(update={"operator": "aten.bernoulli_.float"})
+WRITE = OperatorAt(operator="aten.copy_.default", module="layers.0", source="model.py:40 in forward")
+
+
+def region(divergence: Divergence | None, trace: dict[str, Any] | None = None, **fields: Any) -> RegionRecord:
+    return RegionRecord(
+        index=0,
+        name="layers.0",
+        class_name="Block",
+        replays=1,
+        trace=RegionTrace(divergence=divergence, **(trace or {})),
+        **{"implementation": Implementation.NON_REENTRANT, **fields},
+    )
+
+
+def seen(what: str, **fields: Any) -> Divergence:
+    return Divergence(what=what, **{"forward": MUL, "replay": MUL, **fields})  # type: ignore[arg-type]
+
+
+def reads(kind: str, *, name: str = "", tensor: str = "float32[16, 16]", same: bool = True, **fields: Any):
+    return seen("reads", reads=(Read(kind=kind, name=name, tensor=tensor, same_tensor=same, **fields),))
+
+
+def lost(name: str, source: str = "model.py:20 in forward") -> dict[str, Any]:
+    return {"generators": (GeneratorUse(name=name, drawn=True, restored=False, source=source),)}
+
+
+def effect(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"effects": (Effect(kind=kind, name=name, **fields),)}  # type: ignore[arg-type]
+
+
+SCALE = {"operators": {"aten.round.default": 1}}
+CALLS = effect("attribute", "layers.0.mix.calls", detail="from 1 to 2")
+DRAWS = {"random": True, "forward": DROP, "replay": DROP}
+HAND_MADE: list[tuple[str, RegionRecord, CauseKind]] = [
+    ("a draw", region(seen("result", **DRAWS)), CauseKind.RNG_NOT_RESTORED),
+    (
+        "a draw with the flag off",
+        region(seen("result", **DRAWS), preserve_rng_state=False),
+        CauseKind.RNG_NOT_RESTORED,
+    ),
+    ("an own generator", region(seen("result", **DRAWS, generator="noise")), CauseKind.RNG_NOT_RESTORED),
+    (
+        "an own generator where the policy saves a random operator",
+        region(seen("result", **DRAWS, generator="noise"), random_saved=("aten.bernoulli_.float",)),
+        CauseKind.RNG_NOT_RESTORED,
+    ),
+    (
+        "one random operator saved",
+        region(seen("result", **DRAWS), random_drawn=("a", "b"), random_saved=("a",), selective=True),
+        CauseKind.RANDOM_SAVED,
+    ),
+    (
+        "a device first used inside",
+        region(seen("result", **DRAWS), lost("torch cuda:1")),
+        CauseKind.OTHER_DEVICE,
+    ),
+    (
+        "a branch on Python's random",
+        region(seen("operator"), lost("python random")),
+        CauseKind.RNG_NOT_RESTORED,
+    ),
+    ("a number of numpy's", region(seen("arguments"), lost("numpy")), CauseKind.RNG_NOT_RESTORED),
+    (
+        "a tensor made of numpy's numbers",
+        region(reads("other", same=False), lost("numpy")),
+        CauseKind.RNG_NOT_RESTORED,
+    ),
+    (
+        "a branch on torch's generator, which is not its own cause",
+        region(seen("operator"), lost("torch cpu")),
+        CauseKind.CONTROL_FLOW,
+    ),
+    (
+        "a changed buffer beside numbers of numpy's",
+        region(reads("buffer", name="layers.0.codes"), lost("numpy")),
+        CauseKind.BUFFER_CHANGED,
+    ),
+    (
+        "a context beside numbers of numpy's",
+        region(seen("operator", context={"autocast": ("on", "off")}), lost("numpy")),
+        CauseKind.AUTOCAST_NOT_REPLAYED,
+    ),
+    ("a buffer", region(reads("buffer", name="layers.0.mean")), CauseKind.BUFFER_CHANGED),
+    (
+        "a buffer that is bound anew in its own region",
+        region(reads("buffer", name="layers.0.mean", same=False)),
+        CauseKind.BUFFER_CHANGED,
+    ),
+    (
+        "a buffer of another layer",
+        region(reads("buffer", name="layers.1.mean", same=False)),
+        CauseKind.LATE_BOUND,
+    ),
+    (
+        "a short buffer that rounding divides by",
+        region(reads("buffer", name="layers.0.largest", tensor="float32[4]"), **SCALE),
+        CauseKind.SCALING_HISTORY,
+    ),
+    (
+        "a history of amax",
+        region(reads("buffer", name="layers.0.amax_history", tensor="float32[4, 2]")),
+        CauseKind.SCALING_HISTORY,
+    ),
+    (
+        "a scale without rounding, as a normaliser has it",
+        region(reads("buffer", name="layers.0.scale", tensor="float32[16]")),
+        CauseKind.BUFFER_CHANGED,
+    ),
+    ("a parameter", region(reads("parameter", name="layers.0.gain")), CauseKind.PARAMETER_CHANGED),
+    (
+        "a parameter of the layer that a loop has come to",
+        region(reads("parameter", name="layers.0.gain", same=False)),
+        CauseKind.LATE_BOUND,
+    ),
+    ("an attribute", region(reads("attribute", name="layers.0.cache")), CauseKind.ATTRIBUTE_CHANGED),
+    (
+        "an attribute that the forward binds anew",
+        region(reads("attribute", name="layers.0.cache", same=False), effect("attribute", "layers.0.cache")),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
+    (
+        "an attribute that the caller binds anew",
+        region(reads("attribute", name="layers.0.mask", same=False)),
+        CauseKind.LATE_BOUND,
+    ),
+    ("an input", region(reads("input", name="1")), CauseKind.INPUT_CHANGED),
+    ("a keyword", region(reads("keyword", name="mask")), CauseKind.INPUT_CHANGED),
+    ("a keyword that names another tensor", region(reads("keyword", same=False)), CauseKind.LATE_BOUND),
+    ("a tensor of a closure", region(reads("other")), CauseKind.INPUT_CHANGED),
+    ("another tensor of a closure", region(reads("other", same=False)), CauseKind.LATE_BOUND),
+    (
+        "another tensor out of a cache that grows",
+        region(reads("other", same=False), effect("attribute", "layers.0.cache")),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
+    (
+        "autocast",
+        region(seen("context", context={"autocast": ("cpu bfloat16", "off")})),
+        CauseKind.AUTOCAST_NOT_REPLAYED,
+    ),
+    (
+        "attention",
+        region(seen("operator", context={"attention backends": ("math", "flash, math")})),
+        CauseKind.ATTENTION_BACKEND,
+    ),
+    ("mode", region(seen("missing", context={"training": ("on", "off")})), CauseKind.MODE_CHANGED),
+    (
+        "a function mode",
+        region(seen("context", context={"modes": ("Capped", "none")})),
+        CauseKind.CONTEXT_NOT_REPLAYED,
+    ),
+    (
+        "what is read counts more than a context where both differ at one operator",
+        region(
+            seen(
+                "reads",
+                reads=(Read(kind="buffer", name="layers.0.mean"),),
+                context={"modes": ("Capped", "none")},
+            )
+        ),
+        CauseKind.BUFFER_CHANGED,
+    ),
+    ("another branch", region(seen("operator")), CauseKind.CONTROL_FLOW),
+    ("operators that never run", region(seen("missing", replay=None)), CauseKind.CONTROL_FLOW),
+    ("a branch on a counter beside it", region(seen("operator"), CALLS), CauseKind.ATTRIBUTE_CHANGED),
+    (
+        "a branch, and a counter of another module",
+        region(seen("operator"), effect("attribute", "layers.0.norm.calls")),
+        CauseKind.CONTROL_FLOW,
+    ),
+    (
+        "a branch, and a log that only grew",
+        region(seen("operator"), effect("attribute", "layers.0.mix.log", only_grew=True)),
+        CauseKind.CONTROL_FLOW,
+    ),
+    ("a number that a counter makes", region(seen("arguments"), CALLS), CauseKind.ATTRIBUTE_CHANGED),
+    ("a number of nobody knows where", region(seen("arguments")), CauseKind.OTHER_NUMBER),
+    (
+        "a number of a global",
+        region(seen("arguments"), effect("global", "model.STATE")),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
+    ("a kept output", region(seen("cached"), selective=True), CauseKind.SAVED_OUTPUT_CHANGED),
+    ("swapped calls", region(seen("reads", swapped_with=MUL)), CauseKind.CALLS_SWAPPED),
+    ("swapped calls of kept outputs", region(seen("cached", swapped_with=MUL)), CauseKind.CALLS_SWAPPED),
+    ("memory nobody wrote", region(seen("result", uninitialised=True)), CauseKind.UNINITIALISED),
+    ("a choice", region(seen("result", chooses=True)), CauseKind.UNSTABLE_CHOICE),
+    ("a kernel", region(seen("result")), CauseKind.NOISY_OPERATOR),
+    (
+        "gradient mode of the reentrant form, with other values after it",
+        region(
+            seen("operator", context={"grad mode": ("off", "on")}, rel_err=0.1),
+            implementation=Implementation.REENTRANT,
+        ),
+        CauseKind.CONTROL_FLOW,
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "kind"), [pytest.param(r, k, id=i) for i, r, k in HAND_MADE])
+def test_kind_is_the_one_that_an_expert_would_name(record: RegionRecord, kind: CauseKind) -> None:
+    """What explains a difference comes before what it looks like."""
+    cause = cause_by_value(record)
+    assert cause is not None
+    assert cause.kind == kind, cause.evidence
+    assert cause.found == "value"
+    assert cause.where == "layers.0"
+    assert (cause.sentence, cause.advice) == (kind.sentence, kind.advice)
+
+
+def test_operator_module_and_line_are_those_of_the_forward() -> None:
+    """The operator that lied is named with its call, its module and its source line."""
+    cause = cause_by_value(region(seen("result", max_abs_err=0.02, scale=0.65, rel_err=0.31)))
+    assert cause is not None
+    assert cause.operator == "aten.mul.Tensor (call 1)"
+    assert cause.module == "layers.0.mix"
+    assert cause.source == "model.py:31 in forward"
+    assert cause.by == "rel_err 3.10e-01, max|replay-forward| 2.00e-02 beside max|forward| 6.50e-01"
+    assert any("float32[2, 16]" in text for text in cause.evidence)
+
+
+def test_what_only_the_replay_ran_is_named() -> None:
+    """Where the forward ran no operator at that place, the replay's stands for it."""
+    cause = cause_by_value(region(seen("operator", forward=None)))
+    assert cause is not None
+    assert cause.operator == "aten.mul.Tensor (call 1)"
+    assert "which its forward did not run" in cause.evidence[0]
+
+
+def test_evidence_says_what_changed_it_and_where() -> None:
+    """A read says what it is, and the operator that wrote to it with its line."""
+    cause = cause_by_value(region(reads("buffer", name="layers.0.mean", changed_by=WRITE)))
+    assert cause is not None
+    told = " ".join(cause.evidence)
+    assert "buffer layers.0.mean" in told
+    assert "last written by aten.copy_.default (call 0) in layers.0 at model.py:40 in forward" in told
+
+
+def test_numbers_of_a_generator_are_told_with_the_line_that_draws() -> None:
+    """The source of a number drawn by Python is the line that draws it; of a branch, the branch itself."""
+    number = cause_by_value(region(seen("arguments", arguments=("_, 1.5", "_, 0.5")), lost("python random")))
+    branch = cause_by_value(region(seen("operator"), lost("python random")))
+    assert number is not None
+    assert branch is not None
+    assert number.source == "model.py:20 in forward"
+    assert branch.source == "model.py:31 in forward"
+    assert all("python random" in " ".join(one.evidence) for one in (number, branch))
+    assert "called with _, 1.5 in the forward and with _, 0.5 in the replay" in number.evidence
+
+
+def test_flag_that_keeps_no_generator_is_told() -> None:
+    """Where a region was told not to restore generators, the cause says so."""
+    cause = cause_by_value(region(seen("result", **DRAWS), preserve_rng_state=False))
+    assert cause is not None
+    assert any("preserve_rng_state=False" in text for text in cause.evidence)
+
+
+@pytest.mark.parametrize("what", ["result", "missing"])
+def test_saved_counts_and_hooks_are_evidence(what: str) -> None:
+    """Other numbers of saved tensors and of hook calls are said beside the first difference."""
+    trace = {"saved": (18, 14), "hooks": {"layers.0.mix.leave": (1, 0)}}
+    cause = cause_by_value(region(seen(what), trace))
+    assert cause is not None
+    told = " ".join(cause.evidence)
+    assert "the forward saves 18 tensors for backward, the replay 14" in told
+    assert "hook layers.0.mix.leave runs 1 time in the forward and 0 in the replay" in told
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        region(None),
+        region(None).model_copy(update={"trace": None}),
+        region(
+            seen("context", context={"grad mode": ("off", "on")}), implementation=Implementation.REENTRANT
+        ),
+    ],
+    ids=["equal", "not traced", "reentrant by design"],
+)
+def test_no_cause_where_nothing_lied(record: RegionRecord) -> None:
+    """A replay that is its forward has no cause, nor has the gradient mode of a reentrant forward."""
+    assert cause_by_value(record) is None
