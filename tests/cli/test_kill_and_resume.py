@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def command(out: Path, *extra: str) -> list[str]:
     return [
         sys.executable, "-m", "acgate", "run", "--model", str(TARGET), "--dtypes", "float32",
-        "--out", str(out), "-q", *extra,
+        "--tracks", "none,block", "--steps", "2", "--out", str(out), "-q", *extra,
     ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def test_a_finished_run_never_answers_for_a_changed_target(tmp_path):
     target = tmp_path / "target.py"
     target.write_text(TARGET.read_text())
     out = tmp_path / "out"
-    arguments = ["--model", str(target), "--tracks", "none,block", "--steps", "1", "--in-process"]
+    arguments = ["--model", str(target), "--steps", "1", "--in-process"]
     first = subprocess.run(command(out, *arguments), env=environment(), capture_output=True, check=False)
     assert first.returncode == 0
     target.write_text(TARGET.read_text() + "\n# another\n")
