@@ -30,8 +30,10 @@ def ignore(phase: str, step: int | None) -> None:
 def pool(tmp_path_factory):
     """One pool of two ranks for everything that a pool survives."""
     root = tmp_path_factory.mktemp("ranks")
-    with Supervisor(RunPaths(root), "nonce", Deadlines(), ENTRY, ranks=2) as supervisor:
-        yield supervisor, root
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACGATE_TEST_COLLECTIVES", "1")
+        with Supervisor(RunPaths(root), "nonce", Deadlines(), ENTRY, ranks=2) as supervisor:
+            yield supervisor, root
 
 
 def marks(root: Path, number: int) -> list[str]:
@@ -86,11 +88,10 @@ def test_a_job_that_needs_more_ranks_is_refused(pool, tmp_path):
             executor.perform(job("done"), ignore)
 
 
-def test_ranks_meet_in_a_collective_and_in_the_store(tmp_path, monkeypatch):
+def test_ranks_meet_in_a_collective_and_in_the_store(pool):
     """Each job gets a store of its own, in which a process group and messages of the ranks find each other."""
-    monkeypatch.setenv("ACGATE_TEST_COLLECTIVES", "1")
-    with Supervisor(RunPaths(tmp_path), "nonce", Deadlines(), ENTRY, ranks=2) as supervisor:
-        for name in ("meet-1", "meet-2"):
-            supervisor.perform(job(name), ignore)
-            told = [(tmp_path / f"{name}.rank{rank}.txt").read_text() for rank in (0, 1)]
-            assert told == [f"{{0: b'{name} 0', 1: b'{name} 1'}}"] * 2
+    supervisor, root = pool
+    for name in ("meet-1", "meet-2"):
+        supervisor.perform(job(name), ignore)
+        told = [(root / f"{name}.rank{rank}.txt").read_text() for rank in (0, 1)]
+        assert told == [f"{{0: b'{name} 0', 1: b'{name} 1'}}"] * 2
