@@ -20,8 +20,8 @@ def merge_observations(
 ) -> Observation | None:
     """Merge what the ranks observed; None where none of them observed a step.
 
-    Memory is that of the rank that needs most; regions, collectives and operations are those of the
-    first rank of each stage that observed any, since the ranks of a stage do the same. A region keeps
+    Memory is that of the rank that needs most; regions, collectives, operations and outputs of modules are
+    those of the first rank of each stage that observed any, since the ranks of a stage do the same. A region keeps
     the index it has on its rank.
 
     Raises:
@@ -48,6 +48,7 @@ def merge_observations(
         collectives=tuple(call for one in leaders.values() for call in one.collectives),
         replay_order=tuple(name for one in leaders.values() for name in one.replay_order),
         choices=_choices([seen[group[0]].choices for group in same_data(ranks) if group[0] in seen]),
+        outputs=tuple(output for one in leaders.values() for output in one.outputs),
     )
 
 

@@ -58,6 +58,17 @@ def test_the_configuration_says_what_arguments_leave_open(
     assert (tmp_path / "j.xml").exists()
 
 
+def test_explaining_is_asked_for_by_option_or_configuration(
+    acgate_main: Main, engine: Engine, tmp_path: Path
+) -> None:
+    """The option cannot take back what the configuration says."""
+    assert acgate_main("run", "--explain") == 0
+    assert acgate_main("run") == 0
+    (tmp_path / "acgate.toml").write_text("explain = true\n")
+    assert acgate_main("run") == 0
+    assert [spec.explain for _, spec, _ in engine.calls] == [True, False, True]
+
+
 def test_options_of_several_ranks_reach_the_specification(acgate_main: Main, engine: Engine) -> None:
     """Topologies, ranks and the blocks of the reference are what was asked."""
     arguments = "run --topologies ddp,fsdp+tp --world-size 4 --reference-layers 3 --dtypes float32"

@@ -8,6 +8,7 @@ from acgate.errors import EvidenceError
 from acgate.evidence.merge import merge
 from acgate.evidence.records import Raised, TrackEvidence
 from acgate.evidence.region_records import Collective, RegionRecord
+from acgate.evidence.trace_records import ModuleOutput
 from acgate.vocabulary import FindingKind, Implementation
 
 ABOUT_COLLECTIVES = {
@@ -66,6 +67,14 @@ def test_replicas_are_observed_once_and_memory_is_that_of_the_largest(observed):
     assert (found.peak_bytes, found.held_bytes, found.random_drawn, found.choices) == (20, 9, True, "0:c,c")
     assert (found.forward_flops, found.backward_flops) == (3, 6)
     assert (found.regions, found.collectives) == ((region(0, "a"),), calls)
+
+
+def test_outputs_of_modules_are_those_of_the_first_rank_of_each_stage(observed):
+    """Replicas see other data, and each stage has modules of its own."""
+    told = [(ModuleOutput(module=f"layers.{rank}", call=0, outputs=(f"h{rank}",)),) for rank in (0, 1)]
+    of_each = [{"outputs": one} for one in told]
+    assert observed(*of_each, replica=[0, 1]).observation.outputs == told[0]
+    assert observed(*of_each, stage=[0, 1]).observation.outputs == (*told[0], *told[1])
 
 
 def test_choices_of_every_rank_count(observed):
