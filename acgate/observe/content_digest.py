@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from acgate.observe.content_hash import content_hash
+from acgate.observe.iterator_digest import has_position, position
 from acgate.observe.rng import generator_digest, is_generator
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ def has_content(value: object) -> bool:
         or is_generator(value)
         or isinstance(
             value,
-            torch.Tensor | np.ndarray | tuple | list | dict | set | frozenset | deque | itertools.count,
+            torch.Tensor | np.ndarray | tuple | list | dict | set | frozenset | deque,
         )
+        or has_position(value)
     )
 
 
@@ -72,7 +74,7 @@ def _pieces(value: Any, above: frozenset[int], depth: int) -> Iterator[str]:
         yield f"array {value.shape} {value.dtype} {content}"
     elif is_generator(value):
         yield f"{name} {generator_digest(value)}"
-    elif is_plain(value) or isinstance(value, itertools.count):
+    elif is_plain(value):
         yield f"{name} {value!r}"
     elif id(value) in above or depth == 0:
         yield f"{name} ..."
@@ -95,6 +97,10 @@ def _container_pieces(value: Any, above: frozenset[int], depth: int) -> Iterator
         case tuple() | list() | deque():
             yield f"{name} {len(value)}"
             for item in itertools.islice(value, MAX_ITEMS):
+                yield from _pieces(item, above, depth)
+        case _ if has_position(value):
+            yield name
+            for item in position(value):
                 yield from _pieces(item, above, depth)
         case _:
             yield name

@@ -9,10 +9,12 @@ from acgate.evidence.names import naming
 from acgate.evidence.trace_records import Effect
 from acgate.observe.effects_doings import Doings
 from acgate.observe.effects_full import FullLook, Surroundings, left
-from acgate.observe.effects_origin import Origin, origin
+from acgate.observe.effects_origin import Origin, operator_place
 from acgate.observe.effects_writes import Writes
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
     from torch import nn
 
     from acgate.evidence.trace_records import EffectKind
@@ -23,7 +25,7 @@ MAX_EFFECTS = 50
 """So many are told of a region; a loop that prints needs no more."""
 
 _MAX_DETAIL = 80
-_NOWHERE = Origin("", "")
+_CONTENTS = frozenset({"buffer", "parameter", "attribute", "setting"})
 
 __all__ = ["RegionEffects", "Surroundings"]
 
@@ -45,6 +47,25 @@ class _Told:
         elif joins and self.last == key:
             self.effects[key] = known.model_copy(update={"detail": _short(known.detail + effect.detail)})
         self.last = key
+
+    def settle(self, changed: Iterable[Effect], looked_at: Container[str]) -> None:
+        """Add what contents say: they decide what operators only wrote to.
+
+        Args:
+            changed: What is otherwise than before the replay.
+            looked_at: Names of everything whose content is known.
+        """
+        written = {(e.kind, e.name): key for key, e in self.effects.items() if e.kind in _CONTENTS}
+        for effect in changed:
+            key = written.pop((effect.kind, effect.name), None)
+            if key is None:
+                self.note(effect)
+            else:
+                better = {"detail": _short(effect.detail), "only_grew": effect.only_grew}
+                self.effects[key] = self.effects[key].model_copy(update=better)
+        for key in written.values():
+            if key[1] in looked_at:
+                del self.effects[key]
 
 
 class RegionEffects:
@@ -110,8 +131,7 @@ class RegionEffects:
             self._doings.stop()
         told = self._told.pop(id(region))
         if self._full is not None:
-            for effect in self._full.replay_ended(region):
-                told.note(effect)
+            told.settle(*self._full.replay_ended(region))
             region.generators = list(self._full.generators(region))
             region.hooks = self._full.hooks(region, told.effects.values())
         region.effects = list(told.effects.values())
@@ -127,7 +147,7 @@ class RegionEffects:
             place = self._writes.name(tensor) if serial in call.arguments else None
             if place is not None:
                 kind, name = place
-                where = origin(self._names) or _NOWHERE
+                where = operator_place(self._names)
                 told.note(
                     Effect(
                         kind=kind,

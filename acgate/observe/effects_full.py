@@ -14,7 +14,7 @@ from acgate.observe.outside_state import OutsideState
 from acgate.observe.seam_torch import is_compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import ModuleType
 
     from torch import nn
@@ -130,18 +130,18 @@ class FullLook:
         """The replayed function is over."""
         self._generators.replay_left(region)
 
-    def replay_ended(self, region: Region) -> Iterator[Effect]:
-        """A replay is over; yields what it changed."""
+    def replay_ended(self, region: Region) -> tuple[list[Effect], frozenset[str]]:
+        """A replay is over; returns what it changed, and the names of everything that was looked at."""
         if not left(self._replays, region):
-            return
+            return [], frozenset()
         look = self._looks[id(region)]
         look.replay_hooks = self._calls.counts() - look.hooks_before
         if not self._replays:
             self._stop_following()
         self._generators.replay_ended(region)
         before, look.before = look.before, {}
-        changed = list(changes(before, self._state.look(region.name)))
-        yield from placed(changed, self._calls.called)
+        after = self._state.look(region.name)
+        return list(placed(changes(before, after), self._calls.called)), frozenset(after)
 
     def operator_ran(self, source: str) -> None:
         """An operator of a forward ran at a line of the target's code; asked where lines are not followed."""

@@ -30,6 +30,7 @@ _SILENT = (
 )
 # Torch's own file in which the target's code is at work: who calls it wants a file.
 _ON_BEHALF = "/torch/serialization.py"
+_BACKWARD = "/torch/autograd/graph.py"
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -69,6 +70,18 @@ def origin(names: Mapping[int, str], *, silent: bool = True) -> Origin | None:
     return Origin(_source(frame), _module(frame, names))
 
 
+def operator_place(names: Mapping[int, str]) -> Origin:
+    """Return where the operator that runs was called, and in which module; empty words where nobody knows."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_target_code(frame.f_code):
+            return Origin(_source(frame), _module(sys._getframe(1), names))
+        if frame.f_code.co_filename.endswith(_BACKWARD):
+            break
+        frame = frame.f_back
+    return Origin("", _module(sys._getframe(1), names))
+
+
 def is_target_code(code: CodeType) -> bool:
     """Say whether code is the target's, or a package's that it uses; torch, Python and acgate are not."""
     name = code.co_filename
@@ -99,7 +112,7 @@ def _module(frame: FrameType, names: Mapping[int, str]) -> str:
     outer: FrameType | None = frame
     while outer is not None:
         code = outer.f_code
-        if code.co_argcount:
+        if code.co_argcount and not is_acgate(code.co_filename):
             first = outer.f_locals.get(code.co_varnames[0])
             if isinstance(first, nn.Module) and id(first) in names:
                 return names[id(first)]

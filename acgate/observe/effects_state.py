@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import torch
 from acgate.evidence.names import naming
 from acgate.evidence.trace_records import Effect
 from acgate.observe.content_digest import is_plain
+from acgate.observe.iterator_digest import has_position, position
 from acgate.observe.module_state import attributes, record_of
 from acgate.observe.rng import is_generator
 from acgate.observe.seam_torch import quiet
@@ -29,9 +29,10 @@ MAX_PARAMETER_BYTES = 1 << 28
 """Beyond, only parameters below the replayed module are read at each replay, not all of the model's."""
 
 _SHOWN = 60
+_ENVIRONMENT = "environment variable "
 _KINDS: tuple[tuple[str, EffectKind], ...] = (
     ("process setting ", "setting"),
-    ("environment variable ", "setting"),
+    (_ENVIRONMENT, "setting"),
     ("parameter ", "parameter"),  # of others than the model, as a loss with weights
 )
 
@@ -43,13 +44,11 @@ class Seen:
     Attributes:
         record: Its content.
         text: The value where it is plain and short, else what it is.
-        items: Entries of a container.
     """
 
     kind: EffectKind
     record: StateRecord
     text: str
-    items: int | None = None
 
 
 class StateLook:
@@ -77,7 +76,8 @@ class StateLook:
 
     def look(self, region: str) -> dict[str, Seen]:
         """Return everything by name; `region` is the name of the module that is replayed."""
-        return {name: _seen(kind, value) for kind, name, value in self._values(region)}
+        with quiet():
+            return {name: _seen(kind, name, value) for kind, name, value in self._values(region)}
 
     def _values(self, region: str) -> Iterator[tuple[EffectKind, str, object]]:
         for name, parameter in self._model.named_parameters():
@@ -110,21 +110,27 @@ def _kind(name: str) -> EffectKind:
     return next((kind for start, kind in _KINDS if name.startswith(start)), "global")
 
 
-def _seen(kind: EffectKind, value: object) -> Seen:
-    with quiet():
-        record = record_of(value)
-    items = len(value) if isinstance(value, list | dict | set | tuple | deque) else None
-    return Seen(kind, record, _text(value, items), items)
+def _seen(kind: EffectKind, name: str, value: object) -> Seen:
+    secret = name.startswith(_ENVIRONMENT)  # it may be a password
+    return Seen(kind, record_of(value), "a value" if secret else _text(value))
 
 
-def _text(value: object, items: int | None) -> str:
+def _text(value: object) -> str:
+    name = type(value).__name__
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        return f"{dtype}{list(value.shape)}"
-    if is_plain(value) or isinstance(value, itertools.count):
+        return str(value.item()) if _is_number(value) else f"{dtype}{list(value.shape)}"
+    if is_plain(value):
         text = repr(value)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    return type(value).__name__ if items is None else f"{type(value).__name__} of {items}"
+    if has_position(value):
+        told = position(value)
+        return f"{name} at {told[0]}" if told and isinstance(told[0], int) else name
+    return f"{name} of {len(value)}" if isinstance(value, list | dict | set | tuple | deque) else name
+
+
+def _is_number(value: torch.Tensor) -> bool:
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.numel() == 1 and not value.is_meta
 
 
 def _detail(then: Seen, now: Seen) -> str:

@@ -14,6 +14,7 @@ from acgate.evidence.names import is_wrapper, naming
 from acgate.evidence.step_records import StateRecord
 from acgate.observe.content_digest import content_digest, has_content
 from acgate.observe.content_hash import describe
+from acgate.observe.iterator_digest import has_position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -148,7 +149,9 @@ def contents(name: str, value: object, seen: set[int], depth: int = 0) -> Iterat
 
 
 def _is_shared_kind(value: object) -> bool:
-    return isinstance(value, torch.Tensor | list | dict | set | deque) or hasattr(value, "__dict__")
+    if isinstance(value, torch.Tensor | list | dict | set | deque) or has_position(value):
+        return True
+    return hasattr(value, "__dict__")
 
 
 def record_of(value: object) -> StateRecord:
