@@ -19,6 +19,7 @@ from acgate.judge.planted import Catch
 from acgate.judge.ranks import alone, disagreed
 from acgate.judge.reference import ReferenceTrouble, Trouble
 from acgate.judge.structure import identity_differences
+from acgate.judge.topology_advice import advice_for
 from acgate.plan.matrix import REFERENCE
 from acgate.vocabulary import Outcome
 
@@ -108,7 +109,7 @@ def reference_trouble(inputs: CellInputs, trouble: ReferenceTrouble) -> Message:
             why = "the target ended the process" if raised.exits else "it raises without AC"
             if inputs.reference and alone(inputs.reference):
                 why = f"only rank {', '.join(map(str, raised.ranks))} raised"
-            advice = "try: make the model train without activation checkpointing first"
+            advice = advice_for(inputs.cell.topology, raised.message)
             return with_traceback(f"{start}: {why}: {raised_text(raised)}", raised, advice)
         case Trouble.NOT_FINITE:
             return _not_finite(start, trouble)

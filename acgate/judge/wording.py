@@ -11,6 +11,7 @@ from acgate.judge.lines import MOST_SHOWN, finding_lines, mismatch_lines, more, 
 from acgate.judge.rank_wording import raised_alone, rank_lines
 from acgate.judge.ranks import alone, disagreed
 from acgate.judge.run_wording import began_otherwise, not_reached, raised_text, with_traceback
+from acgate.judge.topology_advice import known_advice
 from acgate.plan.matrix import REFERENCE
 from acgate.vocabulary import Check, Outcome
 
@@ -157,7 +158,9 @@ def wiring(context: TrackContext) -> Message:
         who = f"{context.candidate.name} raises where the reference does not"
         if raised.exits:
             who = f"{context.candidate.name} ended the process by itself"
-        headline, text = with_traceback(f"{who}: {raised_text(raised)}", raised, "")
+        known = known_advice(raised.message)
+        advice = f"try: {known}" if known else ""
+        headline, text = with_traceback(f"{who}: {raised_text(raised)}", raised, advice)
         return headline, "\n".join((text, *lines))
     kinds = sorted({f.kind for f in context.wiring if f.severity != "note" and f.allowed is None})
     notes = sum(finding.severity == "note" for finding in context.wiring)

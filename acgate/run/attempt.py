@@ -85,6 +85,12 @@ class Attempt:
         if self.world.whereabouts is not None:
             self.world.whereabouts.unlink(missing_ok=True)  # where an earlier attempt raised
         trail.raised = self._guarded(trail, position, lambda: self._run(trail, position))
+        if trail.raised is not None and trail.observer is not None:
+            # A step that raises is seldom the observed one, and this form is a likely reason for raising.
+            for name in trail.observer.reentrant():
+                trail.facts.append(
+                    Fact(kind=FindingKind.REENTRANT, where=name, detail="runs the reentrant checkpoint")
+                )
 
     def _guarded(self, trail: Trail, position: Position, work: Any) -> Raised | None:
         """Do `work`; an exception of the target becomes a record, one of acgate passes through."""

@@ -364,3 +364,32 @@ def test_as_shipped_runs_the_kernels_of_production(track, as_shipped, expected):
     evidence = track(text=text, as_shipped=as_shipped)
     assert evidence.steps[0].micro[0].loss.norm == expected
     assert evidence.deterministic == ("off" if as_shipped else "strict")
+
+
+def test_what_runs_reentrant_is_known_where_a_step_raises(track):
+    """The step that raises is seldom the observed one; the form of its regions is a likely reason for raising."""
+    text = """
+    from torch.utils.checkpoint import checkpoint
+
+    class Forgets(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+        @staticmethod
+        def backward(ctx, grad):
+            raise RuntimeError("in backward")
+
+    def apply_ac(model, track):
+        for number, block in enumerate(model.layers):
+            forward = block.forward
+            block.forward = lambda x, forward=forward, number=number: checkpoint(
+                forward, x, use_reentrant=number == 1
+            )
+        model.head.register_forward_hook(lambda module, args, output: Forgets.apply(output))
+        return model
+    """
+    evidence = track("block", text=text, observe_step=1)
+    assert evidence.raised.message == "in backward"
+    assert [(fact.kind, fact.where) for fact in evidence.facts if fact.kind == "reentrant"] == [
+        ("reentrant", "layers.1")
+    ]
