@@ -12,6 +12,7 @@ from acgate.errors import AcgateError
 from acgate.evidence.records import Fact, Raised
 from acgate.observe import memory, module_state
 from acgate.observe.calls import CallCounter
+from acgate.observe.effects import Surroundings
 from acgate.observe.gradients import GradientHooks
 from acgate.observe.observer import Observer
 from acgate.observe.outside_state import OutsideState
@@ -158,7 +159,7 @@ class Attempt:
             memory.reset_peak(spec.device)
             hooks = stack.enter_context(GradientHooks(core))
             calls = stack.enter_context(CallCounter(core))
-            trail.observer = stack.enter_context(self._observer(core, optimizer))
+            trail.observer = stack.enter_context(self._observer(core, optimizer, target))
             trail.meter = Meter(job.details, _spill_path(job, self.paths, topology), topology.replica)
             trail.structure = structure_of(core, saved)
             trail.state_before = module_state.snapshot(core)
@@ -221,7 +222,7 @@ class Attempt:
             return PipelineStepper(**parts, belongings=belongings, schedule=schedule)
         return Stepper(**parts)
 
-    def _observer(self, core: nn.Module, optimizer: torch.optim.Optimizer) -> Observer:
+    def _observer(self, core: nn.Module, optimizer: torch.optim.Optimizer, target: Target) -> Observer:
         job = self.job
         plant = None if self.at_output else job.plant
         return Observer(
@@ -234,6 +235,9 @@ class Attempt:
             whereabouts=self.world.whereabouts,
             every_step=job.details is not None and job.details.everything,
             explain=job.explain,
+            surroundings=Surroundings(
+                own_modules, lambda: beside(core, optimizer), lambda: target.generators
+            ),
             only=job.only,
         )
 
