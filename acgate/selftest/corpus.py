@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -36,8 +37,7 @@ def copied(source: Path, folder: Path) -> Path:
 
 def fixtures(root: Path, groups: tuple[Group, ...]) -> tuple[list[Fixture], dict[str, str]]:
     """Return the fixtures of some groups, in order, and the versions of what they run on."""
-    import torch  # noqa: PLC0415 - only worker processes come here
-
+    torch = importlib.metadata.version("torch")
     _importable(root)
     found = []
     for group in groups:
@@ -51,10 +51,10 @@ def fixtures(root: Path, groups: tuple[Group, ...]) -> tuple[list[Fixture], dict
                     cause=expect.cause[0] if expect.cause else REGIONLESS,
                     precisions=expect.precisions,
                     slow=expect.slow,
-                    lacks=_lacks(expect, torch.__version__),
+                    lacks=_lacks(expect, torch),
                 )
             )
-    return found, {"torch": torch.__version__}
+    return found, {"torch": torch}
 
 
 def judged(root: Path, turn: Turn) -> Outcome:
