@@ -20,8 +20,8 @@ def merge_observations(
 ) -> Observation | None:
     """Merge what the ranks observed; None where none of them observed a step.
 
-    Memory is that of the rank that needs most; regions, collectives, operations and outputs of modules are
-    those of the first rank of each stage that observed any, since the ranks of a stage do the same. A region keeps
+    Memory is that of the rank that needs most; regions, collectives and operations are those of the
+    first rank of each stage that observed any, since the ranks of a stage do the same. A region keeps
     the index it has on its rank.
 
     Raises:
@@ -47,13 +47,14 @@ def merge_observations(
         regions=tuple(_regions(seen, ranks, leaders)),
         collectives=tuple(call for one in leaders.values() for call in one.collectives),
         replay_order=tuple(name for one in leaders.values() for name in one.replay_order),
-        choices=_choices([seen[group[0]].choices for group in same_data(ranks) if group[0] in seen]),
         outputs=tuple(output for one in leaders.values() for output in one.outputs),
+        choices=_choices([seen[group[0]].choices for group in same_data(ranks) if group[0] in seen]),
     )
 
 
 _OF_THE_DATA = frozenset(
     {"rank", "operators", "decisions", "forward_flops", "replay_flops", "freed_bytes", "saved_bytes"}
+    | {"trace", "effects"}
 )
 """What depends on a rank's own data, and so tells no fault from another."""
 
@@ -76,8 +77,20 @@ def _regions(
                 yield from (region.model_copy(update={"rank": rank}) for region in seen[rank].regions)
 
 
-def _alike(regions: Sequence[RegionRecord]) -> list[dict[str, object]]:
-    return [region.model_dump(exclude=set(_OF_THE_DATA)) for region in regions]
+def _alike(regions: Sequence[RegionRecord]) -> list[tuple[dict[str, object], object]]:
+    return [(region.model_dump(exclude=set(_OF_THE_DATA)), _told(region)) for region in regions]
+
+
+def _told(region: RegionRecord) -> object:
+    """Return what a trace and the effects say, without the numbers that depend on the data."""
+    effects = region.effects if region.trace is None else (*region.effects, *region.trace.effects)
+    kinds = {(effect.kind, effect.name, effect.source) for effect in effects}
+    found = region.trace.divergence if region.trace is not None else None
+    if found is None:
+        return kinds, None
+    at = found.forward or found.replay
+    reads = [(read.kind, read.name, read.same_tensor) for read in found.reads]
+    return kinds, (found.what, at and (at.operator, at.module, at.source), reads, sorted(found.context))
 
 
 def _choices(told: Sequence[str]) -> str:

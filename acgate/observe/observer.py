@@ -14,6 +14,7 @@ from acgate.observe.canary import ensure_seeing
 from acgate.observe.canary_exclusion import ensure_leaving_out
 from acgate.observe.effects import RegionEffects, Surroundings
 from acgate.observe.ledger import Ledger
+from acgate.observe.module_outputs import ModuleOutputs
 from acgate.observe.module_state import tensors_inside
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
@@ -90,6 +91,7 @@ class Observer:
         self._mode: OperatorMode | None = None
         self._trace: StepTrace | None = None
         self._light: TraceMode | None = None
+        self._outputs: ModuleOutputs | None = None
         self._choices: list[str] = []
         self._every_step = every_step
         self._explain = explain
@@ -140,6 +142,7 @@ class Observer:
             notes = RegionNotes(self._model, self._ledger, mode.base)
             effects = RegionEffects(self._model, self._surroundings if self._explain else None)
             self._monitor.start_observation(notes, effects, recorder)
+            self._outputs = ModuleOutputs(self._model) if self._explain else None
             mode.__enter__()  # type: ignore[no-untyped-call]
             self._mode = mode
         elif self._trace is not None:
@@ -149,6 +152,8 @@ class Observer:
         """The forward is over and backward begins; `held` are results that the caller keeps."""
         if self._mode is not None:
             self._mode.mark_held()
+        if self._outputs is not None:
+            self._outputs.stop()
         if self._trace is not None:
             self._trace.forward_over()
         self._monitor.before_backward(held)
@@ -252,7 +257,9 @@ class Observer:
             backward_flops=mode.backward_flops,
             random_drawn=mode.random_drawn,
             regions=self._monitor.regions(),
+            outputs=self._outputs.stop() if self._outputs is not None else (),
         )
+        self._outputs = None
         self._ledger = Ledger()
         if self._trace is not None:
             self._follow(self._trace)

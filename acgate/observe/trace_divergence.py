@@ -35,8 +35,7 @@ class Comparison:
         self._region = region
         self._log = log
         self._steps = steps
-        open_end = log.ended in {"stopped", "raised"}
-        self._pairs = align(log.forward, log.replay, open_end=open_end)
+        self._pairs = align(log.forward, log.replay, open_end=log.ended == "stopped")
         self._places: dict[int, OperatorAt] = {}
 
     def trace(self) -> RegionTrace:
@@ -69,7 +68,12 @@ class Comparison:
 
     def _wrong(self) -> bool:
         """Say whether anything came out wrong that backward uses."""
-        return bool(self._region.mismatches) or self._counts_differ() or self._log.ended == "raised"
+        return bool(self._wrong_storages()) or self._counts_differ() or self._log.ended == "raised"
+
+    def _wrong_storages(self) -> set[int]:
+        """Return the storages of saved tensors that differ, without scratch memory of kernels."""
+        serials = {self._region.packs[position].serial for position in self._region.mismatches}
+        return {self._steps.names.original(serial) for serial in serials - self._steps.opaque}
 
     def _counts_differ(self) -> bool:
         return self._saved() != len(self._region.packs)
@@ -78,8 +82,7 @@ class Comparison:
         region = self._region
         if region.implementation is not Implementation.NON_REENTRANT:
             return self._comes_out(difference)
-        wrong = {self._steps.names.original(region.packs[p].serial) for p in region.mismatches}
-        if difference.reached & wrong:
+        if difference.reached & self._wrong_storages():
             return True
         if self._counts_differ():
             return difference.reason == "operator" or bool(difference.results)

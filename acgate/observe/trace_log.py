@@ -35,6 +35,26 @@ _CAST = "aten._to_copy.default"
 _CONSTANT = "aten.lift_fresh.default"
 _LIBRARY_NAMESPACES = ("profiler.", "fsdp.", "c10d.", "streams.")
 _WAIT = "wait_tensor"
+_OVERWRITING = frozenset(
+    f"aten.{name}"
+    for name in (
+        "copy_.default",
+        "fill_.Scalar",
+        "fill_.Tensor",
+        "zero_.default",
+        "bernoulli_.float",
+        "bernoulli_.Tensor",
+        "normal_.default",
+        "uniform_.default",
+        "random_.default",
+        "random_.from",
+        "random_.to",
+        "exponential_.default",
+        "geometric_.default",
+        "cauchy_.default",
+        "log_normal_.default",
+    )
+)
 _ALLOCATING = frozenset(
     f"aten.{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 )
@@ -68,6 +88,8 @@ class OperatorLog:
         self._calls_of = calls_of
         self._order = 0
         self._made: set[int] = set()
+        self._unwritten: set[int] = set()
+        self.opaque: set[int] = set()
         self._hashes: dict[tuple[Any, ...], str] = {}
         self._writes: dict[int, list[Entry]] = {}
         self._kept = 0
@@ -79,8 +101,12 @@ class OperatorLog:
         known = traits(operator)
         place = find_place() if whole or known.mutates else _NOWHERE
         tensors = list(self._local((args, kwargs)))
+        replaced = self._replaced(known, operator, args, kwargs) if known.mutates else frozenset()
+        look = whole and not known.communicates
         with quiet():
-            inputs = tuple(self._argument(t, look=whole and not known.communicates) for t in tensors)
+            inputs = tuple(
+                self._argument(t, look=look and self._ledger.serial(t) not in replaced) for t in tensors
+            )
             text = arguments_text(args, kwargs) if whole else ""
             if whole and known.name == _CONSTANT and tensors:
                 text = constant_text(tensors[0]) or text
@@ -122,6 +148,8 @@ class OperatorLog:
                 self.names.is_copy_of(outcome.serial, next(iter(inputs)))
         else:
             self._made.update(o.serial for o in entry.outcomes if o.serial not in inputs)
+        if entry.uninitialised:
+            self._unwritten.update(o.serial for o in entry.outcomes)
         if whole and not in_backward():
             self.forward.append(entry)
 
@@ -184,6 +212,9 @@ class OperatorLog:
         self, tensor: torch.Tensor, entry: Entry, known: OperatorTraits, *, whole: bool, keep: bool
     ) -> Outcome:
         serial = self.names.original(self._ledger.serial(tensor))
+        if tensor.dtype is torch.uint8 and "rnn" in known.name:
+            self.opaque.add(serial)  # scratch of a kernel, parts of which nobody writes to
+            return Outcome(serial, "", tensor_text(tensor))
         running = known.communicates and not known.name.endswith(f"{_WAIT}.default")
         if not whole or entry.view or entry.uninitialised or running or tensor.device.type == "meta":
             return Outcome(serial, "", tensor_text(tensor))
@@ -194,6 +225,13 @@ class OperatorLog:
             self._kept += outcome.value.nbytes
         return outcome
 
+    def _replaced(self, known: OperatorTraits, operator: Any, args: Any, kwargs: Any) -> frozenset[int]:
+        """Return the storages that an operator writes to without having read them."""
+        written = {self._ledger.serial(t) for t in self._declared(operator, args, kwargs)}
+        if known.name in _OVERWRITING or "out" in kwargs:
+            return frozenset(written)
+        return frozenset(written & self._unwritten)
+
     def _note_writes(self, entry: Entry, operator: Any, args: Any, kwargs: Any) -> None:
         """Note which storages an operator wrote to: as it declares, and buffers by their content."""
         written = {self._ledger.serial(t) for t in self._declared(operator, args, kwargs)}
@@ -203,6 +241,7 @@ class OperatorLog:
                 if before.hash and self.names.is_buffer(serial) and content_hash(tensor) != before.hash:
                     written.add(serial)
         entry.written = frozenset(written)
+        self._unwritten -= written
         for serial in written:
             self._writes.setdefault(serial, []).append(entry)
 
@@ -226,7 +265,9 @@ class OperatorLog:
 
     def _generator_name(self, generator: torch.Generator) -> str:
         default = [torch.default_generator, *torch.cuda.default_generators]
-        return "" if any(generator is one for one in default) else self.names.generator(generator)
+        return (
+            "" if any(generator._cdata == one._cdata for one in default) else self.names.generator(generator)
+        )
 
 
 _NOWHERE = Place("", ())

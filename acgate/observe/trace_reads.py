@@ -63,7 +63,8 @@ class NameTable:
         name_of = naming(self._model)
         for prefix, module in self._model.named_modules():
             for name, value in vars(module).items():
-                if value is wanted:
+                # torch hands on the same generator as another object
+                if isinstance(value, torch.Generator) and value._cdata == wanted._cdata:  # type: ignore[attr-defined]
                     return name_of(f"{prefix}.{name}".lstrip("."))
         return "own"
 

@@ -53,7 +53,7 @@ class Layer(nn.Module):
         return F.relu(self.norm(x.transpose(1, 2)).transpose(1, 2), inplace=True)
 
 
-def run(call: Any, *, observed: bool, autocast: bool, early_stop: bool) -> list[str]:
+def run(call: Any, *, observed: bool, autocast: bool, early_stop: bool, explain: bool = False) -> list[str]:
     torch.manual_seed(0)
     layers = nn.ModuleList(Layer() for _ in range(3))
     optimizer = torch.optim.AdamW(layers.parameters())
@@ -86,7 +86,8 @@ def run(call: Any, *, observed: bool, autocast: bool, early_stop: bool) -> list[
             for number in range(3):
                 step(number, None)
         return result
-    with GradientHooks(layers), CallCounter(layers), Observer(layers, early_stop=early_stop) as observer:
+    observing = Observer(layers, early_stop=early_stop, explain=explain)
+    with GradientHooks(layers), CallCounter(layers), observing as observer:
         for number in range(3):
             step(number, observer)
     return result
@@ -96,12 +97,11 @@ def run(call: Any, *, observed: bool, autocast: bool, early_stop: bool) -> list[
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("early_stop", [True, False])
 def test_observed_is_bit_equal_to_unobserved(name: str, autocast: bool, early_stop: bool) -> None:
-    """Loss, gradients, weights, buffers and random state are the same, dropout on."""
-    plain, seen = (
-        run(CALLS[name], observed=observed, autocast=autocast, early_stop=early_stop)
-        for observed in (False, True)
-    )
-    assert plain == seen
+    """Loss, gradients, weights, buffers and random state are the same, dropout on, traced or not."""
+    options = {"autocast": autocast, "early_stop": early_stop}
+    plain = run(CALLS[name], observed=False, **options)
+    assert run(CALLS[name], observed=True, **options) == plain
+    assert run(CALLS[name], observed=True, explain=True, **options) == plain
 
 
 def test_compiled_regions_are_left_alone() -> None:
@@ -123,7 +123,7 @@ def test_compiled_regions_are_left_alone() -> None:
     plain(x).backward()
     want = [content_hash(p.grad) for p in layer.parameters()]
     layer.zero_grad()
-    with CallCounter(compiled) as calls, Observer(compiled) as observer:
+    with CallCounter(compiled) as calls, Observer(compiled, explain=True) as observer:
         observer.begin_step(0, observe=True)
         loss = compiled(x)
         observer.before_backward()
@@ -132,5 +132,5 @@ def test_compiled_regions_are_left_alone() -> None:
         observation = observer.observation()
     assert [content_hash(p.grad) for p in layer.parameters()] == want
     assert observation is not None
-    assert all(not r.mismatches for r in observation.regions)
+    assert all(not r.mismatches and r.trace is None for r in observation.regions)
     assert calls.forward() == {}
