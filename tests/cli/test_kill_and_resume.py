@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING
 import pytest
 from killed_runs import TARGET, environment, orphans, summary, undisturbed_run
 
+from acgate.__main__ import main
+from acgate.errors import ExitCode
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def command(out: Path, *extra: str) -> list[str]:
+def arguments(out: Path) -> list[str]:
     return [
-        sys.executable, "-m", "acgate", "run", "--model", str(TARGET), "--dtypes", "float32",
-        "--tracks", "none,block", "--steps", "2", "--out", str(out), "-q", *extra,
+        "run", "--model", str(TARGET), "--dtypes", "float32", "--tracks", "none,block", "--steps", "2",
+        "--out", str(out), "-q",
     ]  # fmt: skip
+
+
+def command(out: Path, *extra: str) -> list[str]:
+    return [sys.executable, "-m", "acgate", *arguments(out), *extra]
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +60,18 @@ def test_one_killed_run_resumes_with_the_same_verdict(tmp_path, undisturbed, sha
     assert summary(tmp_path) == expected
 
 
-def test_a_finished_run_never_answers_for_a_changed_target(tmp_path):
+def test_a_finished_run_never_answers_for_a_changed_target(tmp_path, capsys):
     """--resume after an edit is refused, and so is judging what was refused: both parts must fit."""
     target = tmp_path / "target.py"
     target.write_text(TARGET.read_text())
     out = tmp_path / "out"
-    arguments = ["--model", str(target), "--steps", "1", "--in-process"]
-    first = subprocess.run(command(out, *arguments), env=environment(), capture_output=True, check=False)
-    assert first.returncode == 0
+    run = [*arguments(out), "--model", str(target), "--steps", "1", "--in-process"]
+    assert main(run) == ExitCode.PASS
     target.write_text(TARGET.read_text() + "\n# another\n")
-    again = subprocess.run(
-        command(out, *arguments, "--resume"), env=environment(), capture_output=True, text=True, check=False
-    )
-    assert again.returncode == 4
-    assert "the target has changed since" in again.stderr
-    judge = [sys.executable, "-m", "acgate", "judge", str(out), "-q"]
-    judged = subprocess.run(judge, env=environment(), capture_output=True, text=True, check=False)
-    assert judged.returncode == 7
-    assert "do not belong together" in judged.stdout
+    assert main([*run, "--resume"]) == ExitCode.USAGE
+    assert "the target has changed since" in " ".join(capsys.readouterr().err.split())
+    assert main(["judge", str(out), "-q"]) == ExitCode.INCOMPLETE
+    assert "do not belong together" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow
