@@ -54,7 +54,7 @@ def _another(region: RegionRecord, one: Read) -> CauseKind:
 
 
 def _buffer(region: RegionRecord, one: Read) -> CauseKind:
-    return CauseKind.SCALING_HISTORY if _is_history(region, one) else CauseKind.BUFFER_CHANGED
+    return CauseKind.SCALING_HISTORY if is_history(region, one.name, one.tensor) else CauseKind.BUFFER_CHANGED
 
 
 def _changed_by_replay(region: RegionRecord, one: Read) -> bool:
@@ -64,9 +64,15 @@ def _changed_by_replay(region: RegionRecord, one: Read) -> bool:
     )
 
 
-def _is_history(region: RegionRecord, one: Read) -> bool:
-    """Say whether a buffer is a scaling history: by its name, or a short one that rounding divides by."""
-    leaf = one.name.rpartition(".")[2]
-    vector = not one.tensor or _VECTOR.search(one.tensor) is not None
-    rounds = any(_ROUNDING.search(name) for name in region.operators)
-    return bool(_HISTORY.search(leaf) and (rounds or "amax" in leaf.lower())) or (vector and rounds)
+def is_history(region: RegionRecord, name: str, tensor: str) -> bool:
+    """Say whether a buffer is a scaling history: by its name, or a short one in a region that rounds.
+
+    Args:
+        region: Whose operators tell whether it rounds.
+        name: Of the buffer.
+        tensor: Its dtype and shape; empty where that is not known.
+    """
+    leaf = name.rpartition(".")[2].lower()
+    rounds = any(_ROUNDING.search(operator) for operator in region.operators)
+    short = not tensor or _VECTOR.search(tensor) is not None
+    return "amax" in leaf or (rounds and (short or _HISTORY.search(leaf) is not None))

@@ -8,6 +8,7 @@ from acgate.cause_kinds import CauseKind
 from acgate.judge import cause_wording as wording
 from acgate.judge.cause_evidence import effects_of, inside
 from acgate.judge.cause_making import make_cause
+from acgate.judge.cause_reads import is_history
 from acgate.judge.figures import listed
 from acgate.judge.side_effects import CALLS, HOOKS
 from acgate.vocabulary import Check, Implementation, Quantity
@@ -67,8 +68,15 @@ def causes_by_state(witnesses: Witnesses, *, but: Collection[CauseKind] = ()) ->
 
 def _buffers(witnesses: Witnesses) -> Iterator[Cause]:
     names = list(dict.fromkeys(key.name for key in witnesses.differing(Quantity.BUFFER)))
-    if names:
-        yield _of_state(witnesses, CauseKind.BUFFER_CHANGED, names, ("buffer",), "buffer")
+    if not names:
+        return
+    kind = CauseKind.BUFFER_CHANGED
+    written = _written(witnesses, names, ("buffer",))
+    if written is not None:
+        region, effect = written
+        tensor = effect.detail.partition(" ")[0]
+        kind = CauseKind.SCALING_HISTORY if is_history(region, effect.name, tensor) else kind
+    yield _of_state(witnesses, kind, names, ("buffer",), "buffer")
 
 
 def _attributes(witnesses: Witnesses) -> Iterator[Cause]:
