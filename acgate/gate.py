@@ -166,24 +166,18 @@ class _Session:
         try:
             self._do(_like_reference(job, evidence.get("none")), cell=cell, attempts=_ATTEMPTS)
             evidence[job.name] = self.directory.track(job.cell, job.name)
-        except IncompleteError as error:
-            self._problem(job, error, problems)
         except AcgateError as error:
-            if job.explains:
-                # What only explains must not take the verdict away, whatever goes wrong with it.
-                self._problem(job, error, problems)
-                return
-            if not isinstance(error, UsageError):
-                raise
-            if job.cell.topology == "single":
-                raise
+            # What only explains takes no verdict away, whatever goes wrong with it.
+            final = job.explains or isinstance(error, IncompleteError)
             # What does not fit one topology takes nothing away from the others, and is tried again on resume.
+            refused = isinstance(error, UsageError) and job.cell.topology != "single"
+            if not final and not refused:
+                raise
             problems[job.name] = str(error)
-            self.codes.append(error.exit_code)
-
-    def _problem(self, job: TrackJob, error: AcgateError, problems: dict[str, str]) -> None:
-        problems[job.name] = str(error)
-        self.directory.write_problem(job.cell, job.name, str(error))
+            if final:
+                self.directory.write_problem(job.cell, job.name, str(error))
+            else:
+                self.codes.append(error.exit_code)
 
     def _do(self, job: SurveyJob | TrackJob, *, cell: str, attempts: int) -> None:
         started = time.monotonic()
