@@ -76,11 +76,14 @@ class RegionEffects:
     forward and the first replay of each region: contents, generators, and calls of hooks.
     """
 
-    def __init__(self, model: nn.Module, surroundings: Surroundings | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, known: Container[int] = (), surroundings: Surroundings | None = None
+    ) -> None:
         """Prepare to note.
 
         Args:
             model: Its modules give effects their place.
+            known: Serial numbers of the storages of its parameters and buffers.
             surroundings: What else to look at; None leaves out all that takes time.
         """
         name_of = naming(model)
@@ -88,6 +91,7 @@ class RegionEffects:
         self._told: dict[int, _Told] = {}
         self._replays: list[Region] = []
         self._doings = Doings(self._names, self._tell)
+        self._known = known
         self._writes = Writes(model)
         self._full = FullLook(model, self._names, surroundings) if surroundings is not None else None
 
@@ -109,7 +113,6 @@ class RegionEffects:
             self._full.replay_began(region)
         self._told[id(region)] = _Told()
         self._replays.append(region)
-        self._writes.stale()
         if len(self._replays) == 1:
             self._doings.start()
 
@@ -144,7 +147,8 @@ class RegionEffects:
         if told is None:
             return
         for tensor, serial in call.results:
-            place = self._writes.name(tensor) if serial in call.arguments else None
+            outside = serial in call.arguments and serial in self._known
+            place = self._writes.name(tensor) if outside else None
             if place is not None:
                 kind, name = place
                 where = operator_place(self._names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ import torch
 
 from acgate.evidence.names import naming
 from acgate.evidence.trace_records import Effect
-from acgate.observe.content_digest import is_plain
+from acgate.observe.content_digest import content_digest, is_plain
+from acgate.observe.content_hash import content_hash
 from acgate.observe.iterator_digest import has_position, position
-from acgate.observe.module_state import attributes, record_of
+from acgate.observe.module_state import MAX_LOG_ITEMS, attributes
 from acgate.observe.rng import is_generator
 from acgate.observe.seam_torch import quiet
 
@@ -21,12 +23,11 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from acgate.evidence.step_records import StateRecord
     from acgate.evidence.trace_records import EffectKind
     from acgate.observe.outside_state import OutsideState
 
 MAX_PARAMETER_BYTES = 1 << 28
-"""Beyond, only parameters below the replayed module are read at each replay, not all of the model's."""
+"""Beyond, a region that is no module of the model has no parameters looked at."""
 
 _SHOWN = 60
 _ENVIRONMENT = "environment variable "
@@ -42,12 +43,12 @@ class Seen:
     """Something at one moment.
 
     Attributes:
-        record: Its content.
+        content: Digest, or the value itself where it is plain; for a list the digests of its items.
         text: The value where it is plain and short, else what it is.
     """
 
     kind: EffectKind
-    record: StateRecord
+    content: object
     text: str
 
 
@@ -71,6 +72,7 @@ class StateLook:
         self._outside = outside
         self._others = others
         self._name_of = naming(model)
+        self._modules = frozenset(self._name_of(name) for name, _ in model.named_modules())
         size = sum(parameter.nbytes for parameter in model.parameters())
         self._all_parameters = size <= MAX_PARAMETER_BYTES
 
@@ -80,9 +82,11 @@ class StateLook:
             return {name: _seen(kind, name, value) for kind, name, value in self._values(region)}
 
     def _values(self, region: str) -> Iterator[tuple[EffectKind, str, object]]:
+        # to read the parameters of all other modules at every replay would take long
+        inside = f"{region}." if region in self._modules and region else ""
         for name, parameter in self._model.named_parameters():
             short = self._name_of(name)
-            if self._all_parameters or short.startswith(f"{region}."):
+            if short.startswith(inside) if inside else self._all_parameters:
                 yield "parameter", short, parameter
         for name, buffer in self._model.named_buffers():
             yield "buffer", self._name_of(name), buffer
@@ -98,8 +102,8 @@ def changes(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> Iterator[E
         then = before.get(name)
         if then is None:
             yield Effect(kind=now.kind, name=name, detail=f"new: {now.text}")
-        elif then.record != now.record:
-            grew = _only_grew(then.record, now.record)
+        elif then.content != now.content and not _is_other_shard(then, now):
+            grew = _only_grew(then.content, now.content)
             yield Effect(kind=now.kind, name=name, detail=_detail(then, now), only_grew=grew)
     for name, then in before.items():
         if name not in after:
@@ -112,14 +116,34 @@ def _kind(name: str) -> EffectKind:
 
 def _seen(kind: EffectKind, name: str, value: object) -> Seen:
     secret = name.startswith(_ENVIRONMENT)  # it may be a password
-    return Seen(kind, record_of(value), "a value" if secret else _text(value))
+    return Seen(kind, _content(value), "a value" if secret else _text(value))
+
+
+def _content(value: object) -> object:
+    match value:
+        case torch.Tensor():
+            emptied = value.numel() and not value.is_meta and not value.untyped_storage().nbytes()
+            return "emptied" if emptied else content_hash(value)
+        case bool() | int() | float() | str() | None:
+            return type(value), repr(value)
+        case list() | deque():
+            return tuple(content_digest(item) for item in itertools.islice(value, MAX_LOG_ITEMS))
+        case _:
+            return content_digest(value)
+
+
+def _is_other_shard(then: Seen, now: Seen) -> bool:
+    """Say whether FSDP put a whole parameter in place of its shard, or the other way round."""
+    return now.kind == "parameter" and (then.text != now.text or "emptied" in (then.content, now.content))
 
 
 def _text(value: object) -> str:
     name = type(value).__name__
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        return str(value.item()) if _is_number(value) else f"{dtype}{list(value.shape)}"
+        if _is_number(value):
+            return str(value.item())
+        return f"{type(value).__name__} {dtype}{list(value.shape)}".removeprefix("Tensor ")
     if is_plain(value):
         text = repr(value)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
@@ -139,8 +163,8 @@ def _detail(then: Seen, now: Seen) -> str:
     return f"{now.text} with other contents"
 
 
-def _only_grew(then: StateRecord, now: StateRecord) -> bool:
+def _only_grew(then: object, now: object) -> bool:
     """Say whether a list has its old entries, and others behind them."""
-    if then.kind != "log" or now.kind != "log" or len(now.items) < len(then.items):
+    if not isinstance(then, tuple) or not isinstance(now, tuple) or len(now) < len(then):
         return False
-    return now.items[: len(then.items)] == then.items
+    return now[: len(then)] == then

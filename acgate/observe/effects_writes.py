@@ -1,11 +1,11 @@
-"""Which tensor of a model an operator wrote to, found by its storage."""
+"""Which parameter or buffer an operator wrote to, found by its storage."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from acgate.evidence.names import naming
-from acgate.observe.module_state import attributes, tensors_inside
 from acgate.observe.seam_torch import plain_parts, quiet
 
 if TYPE_CHECKING:
@@ -18,27 +18,19 @@ if TYPE_CHECKING:
 
 
 class Writes:
-    """Names the storages of a model's parameters, buffers and attributes, when somebody asks."""
+    """Names the storages of a model's parameters and buffers, when somebody asks for the first time."""
 
     def __init__(self, model: nn.Module) -> None:
         """Prepare to look into `model`, which costs nothing until something was written."""
         self._model = model
-        self._found: dict[int, tuple[EffectKind, str]] = {}
-        self._fresh = False
-
-    def stale(self) -> None:
-        """Names may be bound to other tensors from here on."""
-        self._fresh = False
 
     def name(self, tensor: torch.Tensor) -> tuple[EffectKind, str] | None:
         """Return kind and name of what holds the storage under `tensor`; None where the model does not."""
-        key = tensor.untyped_storage().data_ptr()
-        if not key:
-            return None
-        if not self._fresh:
-            self._found = {k: place for k, place in self._storages() if k}
-            self._fresh = True
-        return self._found.get(key)
+        return self._found.get(tensor.untyped_storage().data_ptr())
+
+    @functools.cached_property
+    def _found(self) -> dict[int, tuple[EffectKind, str]]:
+        return {address: place for address, place in self._storages() if address}
 
     def _storages(self) -> Iterator[tuple[int, tuple[EffectKind, str]]]:
         with quiet():
@@ -49,9 +41,6 @@ class Writes:
 
     def _tensors(self) -> Iterator[tuple[EffectKind, str, torch.Tensor]]:
         name_of = naming(self._model)
-        for name, value in attributes(self._model):
-            for tensor in tensors_inside(value):
-                yield "attribute", name, tensor
         for name, buffer in self._model.named_buffers():
             yield "buffer", name_of(name), buffer
         for name, parameter in self._model.named_parameters():

@@ -140,7 +140,7 @@ class Observer:
             known, told = self._existing(), self._monitor.operator_ran
             mode = OperatorMode(self._ledger, known, told, self._trace, recorder)
             notes = RegionNotes(self._model, self._ledger, mode.base)
-            effects = RegionEffects(self._model, self._surroundings if self._explain else None)
+            effects = RegionEffects(self._model, mode.base, self._surroundings if self._explain else None)
             self._monitor.start_observation(notes, effects, recorder)
             self._outputs = ModuleOutputs(self._model) if self._explain else None
             mode.__enter__()  # type: ignore[no-untyped-call]
