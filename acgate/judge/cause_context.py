@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from acgate.evidence.region_records import RegionRecord
+    from acgate.evidence.trace_records import Divergence
 
 Context = dict[str, tuple[str, str]]
 
@@ -21,13 +22,23 @@ _FAMILIES = (
     (CauseKind.CONTROL_FLOW, ("grad", "inference")),
 )
 _GRADIENT_MODE = ("grad", "inference")
+_TRAINING = ("training",)
 
 
-def telling_context(region: RegionRecord, context: Mapping[str, tuple[str, str]]) -> Context:
-    """Return what of a context tells something: a reentrant forward runs without gradients by design."""
-    if region.implementation is Implementation.NON_REENTRANT:
-        return dict(context)
-    return {name: both for name, both in context.items() if not _is(name, _GRADIENT_MODE)}
+def telling_context(region: RegionRecord, divergence: Divergence) -> Context:
+    """Return what of a context tells something.
+
+    A reentrant forward runs without gradients by design. Where two modules stand against each other,
+    each has its own mode, and may switch gradients off for itself.
+    """
+    forward, replay = divergence.forward, divergence.replay
+    apart = forward is not None and replay is not None and forward.module != replay.module
+    own: tuple[str, ...] = ()
+    if apart:
+        own = (*_GRADIENT_MODE, *_TRAINING)
+    elif region.implementation is not Implementation.NON_REENTRANT:
+        own = _GRADIENT_MODE
+    return {name: both for name, both in divergence.context.items() if not _is(name, own)}
 
 
 def kind_of_context(context: Mapping[str, tuple[str, str]]) -> CauseKind:

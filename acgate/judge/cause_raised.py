@@ -41,6 +41,7 @@ _SAYINGS = (
     _Saying(
         r"_to_copy[\w.]* .*(not found in storage|encountered during backward)",
         CauseKind.AUTOCAST_NOT_REPLAYED,
+        exact=True,
         advice="cast the weight once outside of autocast's cache (autocast(cache_enabled=False)), or let the"
         " policy recompute aten._to_copy",
     ),

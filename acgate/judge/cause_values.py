@@ -35,14 +35,22 @@ class _Judged:
     source: str = ""
 
 
-def cause_by_value(region: RegionRecord) -> Cause | None:
-    """Return why a region's replay is not its forward; None where no value says that it is not."""
+def cause_by_value(region: RegionRecord, raised: str = "") -> Cause | None:
+    """Return why a region's replay is not its forward; None where no value says that it is not.
+
+    Args:
+        region: With its trace.
+        raised: Message of the exception that the track died of, which may name the operator.
+    """
     trace = region.trace
     if trace is None or trace.divergence is None or _by_design(region, trace.divergence):
         return None
     divergence = trace.divergence
     judged = next(_explanations(region, trace, divergence))
     at = wording.told_of(divergence)
+    if divergence.replay and divergence.what == "operator" and _says(raised, divergence.replay.operator):
+        # A replay that raises ends there, so that nothing is known of the forward's operator.
+        at = divergence.replay
     return make_cause(
         judged.kind,
         region.name,
@@ -60,6 +68,10 @@ def cause_by_value(region: RegionRecord) -> Cause | None:
     )
 
 
+def _says(message: str, operator: str) -> bool:
+    return operator in message.split()
+
+
 def _by_design(region: RegionRecord, divergence: Divergence) -> bool:
     """Say whether nothing but the gradient mode differs, as the reentrant checkpoint has it."""
     quiet = divergence.max_abs_err in {None, 0.0} and divergence.first_value is None
@@ -67,7 +79,7 @@ def _by_design(region: RegionRecord, divergence: Divergence) -> bool:
         divergence.what == "context"
         and quiet
         and not divergence.reads
-        and not telling_context(region, divergence.context)
+        and not telling_context(region, divergence)
     )
 
 
@@ -81,7 +93,7 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
         # Early stop ends a replay where the last tensor is saved, written or not.
         yield _Judged(CauseKind.UNINITIALISED)
     yield from _random(region, trace, divergence)
-    context = telling_context(region, divergence.context)
+    context = telling_context(region, divergence)
     if context and divergence.what in {"context", "operator", "missing", "arguments"}:
         yield _Judged(kind_of_context(context))
     yield from _reads(region, divergence)
@@ -104,7 +116,7 @@ def _random(region: RegionRecord, trace: RegionTrace, divergence: Divergence) ->
     # Numbers that code draws reach tensors as arguments, as branches, or as tensors made of them.
     outside = [use for use in lost if not use.name.startswith(_TORCH)]
     made = all(one.kind == "other" and not one.same_tensor for one in divergence.reads)
-    if outside and made and not telling_context(region, divergence.context):
+    if outside and made and not telling_context(region, divergence):
         evidence = tuple(wording.generator(use) for use in outside)
         branch = divergence.what in {"operator", "missing"}
         yield _Judged(CauseKind.RNG_NOT_RESTORED, evidence, "" if branch else outside[0].source)

@@ -105,7 +105,8 @@ def _by_value(witnesses: Witnesses) -> list[Cause]:
     region whose own gradients are right can differ in nothing that matters.
     """
     names = {key.name for key in witnesses.differing_first()}
-    found = [(region, cause) for region in witnesses.innermost() if (cause := cause_by_value(region))]
+    said = witnesses.raised.message if witnesses.raised else ""
+    found = [(region, cause) for region in witnesses.innermost() if (cause := cause_by_value(region, said))]
     found.sort(key=lambda pair: not any(inside(name, pair[0].name) for name in names))
     return [cause for _, cause in found]
 

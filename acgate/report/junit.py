@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from junit_xml import TestCase, TestSuite
 
 from acgate.errors import AcgateError, ExitCode
+from acgate.judge.cause_text import cause_lines
 from acgate.report.escape import one_line, visible
 from acgate.report.wording import finding_line, key_layer_line
 from acgate.vocabulary import Outcome
@@ -47,7 +48,7 @@ def render(verdict: Verdict) -> str:
         AcgateError: The document does not say what the verdict says (an internal error).
     """
     suites = [(cell.cell, list(_cell_entries(verdict.target, cell))) for cell in verdict.cells]
-    layers = {cell.cell: _key_layers(cell) for cell in verdict.cells}
+    layers = {cell.cell: _key_layers(cell) | _causes(cell) for cell in verdict.cells}
     red = sum(entry.outcome in _RED for _, entries in suites for entry in entries)
     if verdict.exit_code == ExitCode.PASS and red:
         raise AcgateError(f"the verdict passes, but {red} of its cases do not")

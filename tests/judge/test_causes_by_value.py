@@ -303,3 +303,23 @@ def test_saved_counts_and_hooks_are_evidence(what: str) -> None:
 def test_no_cause_where_nothing_lied(record: RegionRecord) -> None:
     """A replay that is its forward has no cause, nor has the gradient mode of a reentrant forward."""
     assert cause_by_value(record) is None
+
+
+def test_modes_of_two_modules_are_no_context() -> None:
+    """Where a module stands against another, each has its own mode: that explains nothing."""
+    other = MUL.model_copy(update={"module": "layers.0.norm"})
+    cause = cause_by_value(region(seen("operator", replay=other, context={"training": ("on", "off")})))
+    assert cause is not None
+    assert cause.kind == CauseKind.CONTROL_FLOW
+
+
+def test_an_operator_that_a_replay_raised_at_is_the_one_told() -> None:
+    """A replay that ends by an exception leaves no operator of the forward to stand against it."""
+    replay = MUL.model_copy(update={"operator": "aten.add_.Tensor", "source": "model.py:34 in forward"})
+    record = region(seen("operator", replay=replay))
+    cause = cause_by_value(record, "aten.add_.Tensor encountered during backward, but not found in storage")
+    assert cause is not None
+    assert (cause.operator, cause.source) == ("aten.add_.Tensor (call 1)", "model.py:34 in forward")
+    plain = cause_by_value(record)
+    assert plain is not None
+    assert plain.source == "model.py:31 in forward"
