@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 _LOG = "workers.log"
 _LONGEST = 400
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def listed(root: Path, groups: tuple[Group, ...]) -> tuple[list[Fixture], dict[str, str]]:
     """Return the fixtures of some groups and the versions they run on; see `corpus.fixtures`."""
     with _pool(root, 1) as pool:
-        return pool.submit(fixtures, root, groups).result()
+        with _undisturbed():
+            future = pool.submit(fixtures, root, groups)
+        return future.result()
 
 
 def outcomes(root: Path, turns: Sequence[Turn], workers: int) -> Iterator[Outcome]:
@@ -37,26 +40,26 @@ def outcomes(root: Path, turns: Sequence[Turn], workers: int) -> Iterator[Outcom
     Where a worker dies, what had not finished is tried again, each in a process of its own.
     """
     left = list(turns)
-    with _pool(root, workers) as pool:
-        waiting = {pool.submit(judged, root, turn): turn for turn in left}
-        for outcome in _finished(waiting):
-            left.remove(outcome.turn)
-            yield outcome
+    for outcome in _judged_by(root, turns, workers):
+        left.remove(outcome.turn)
+        yield outcome
     for turn in left:
-        with _pool(root, 1) as pool:
-            done = list(_finished({pool.submit(judged, root, turn): turn}))
+        done = list(_judged_by(root, [turn], 1))
         yield done[0] if done else Outcome(turn, Result.NOT_RUN, f"its process died: {_last_words(root)}")
 
 
-def _finished(waiting: dict[Future[Outcome], Turn]) -> Iterator[Outcome]:
-    with contextlib.suppress(BrokenProcessPool):
+def _judged_by(root: Path, turns: Sequence[Turn], workers: int) -> Iterator[Outcome]:
+    """Yield outcomes until all have finished or a worker has died."""
+    with _pool(root, workers) as pool, contextlib.suppress(BrokenProcessPool):
+        with _undisturbed():
+            waiting = [pool.submit(judged, root, turn) for turn in turns]
         for future in as_completed(waiting):
             yield future.result()
 
 
 @contextlib.contextmanager
 def _pool(root: Path, workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Return a pool that is ended at once where its user is interrupted."""
+    """Return a pool; where its user is interrupted, what has begun is finished and the rest is left."""
     # A fresh interpreter each: a fork would inherit locks of threads that it does not have.
     context = multiprocessing.get_context("spawn")
     arguments = (os.getpid(), str(root.parent / _LOG))
@@ -67,10 +70,21 @@ def _pool(root: Path, workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let interrupts wait while workers are started, which they would meet half made, with a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start(parent: int, log: str) -> None:
     """Begin a worker: it ends with its parent, leaves Ctrl-C to it, and prints into a file."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     sys.stdout.flush()
     sys.stderr.flush()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

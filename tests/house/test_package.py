@@ -19,6 +19,10 @@ print(acgate.__file__)
 for kind in ("tolerances", "targets"):
     for path in sorted(data_directory(kind).iterdir()):
         print(kind, path.name)
+corpus = data_directory("fixtures")
+for group in ("faults", "clean", "ranks/faults", "ranks/clean"):
+    for path in sorted((corpus / group).glob("*.py")):
+        print(group, path.name)
 assert "torch" not in sys.modules
 """
 
@@ -72,12 +76,18 @@ def look(where: Path, cwd: Path) -> list[str]:
 
 def expected() -> list[str]:
     """What the checkout has."""
-    return [
+    data = [
         f"{kind} {path.name}"
         for kind, folder in (("tolerances", "tolerances"), ("targets", "fixtures/targets"))
         for path in sorted((ROOT / folder).iterdir())
         if path.name != "__pycache__"
     ]
+    corpus = [
+        f"{group} {path.name}"
+        for group in ("faults", "clean", "ranks/faults", "ranks/clean")
+        for path in sorted((ROOT / "fixtures" / group).glob("*.py"))
+    ]
+    return data + corpus
 
 
 def test_an_installed_wheel_finds_its_data(installed, tmp_path):
@@ -117,4 +127,19 @@ def test_the_installed_command_explains_itself(installed, tmp_path):
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert {"run", "plan", "judge"} <= set(result.stdout.split())
+    assert {"run", "plan", "judge", "selftest"} <= set(result.stdout.split())
+
+
+def test_the_installed_wheel_puts_its_own_corpus_through_the_gate(installed, tmp_path):
+    """`acgate selftest` needs no checkout: faults and clean cases are in the wheel."""
+    result = subprocess.run(
+        [sys.executable, "-m", "acgate", "selftest", "-k", "adapters", "-k", "selective_is_block"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "this gate sees 1 of 1 fault" in result.stdout

@@ -1,0 +1,89 @@
+"""The first cause that the gate gives for a fault is the one that an expert would name, at a line that is marked."""
+
+from __future__ import annotations
+
+import pytest
+
+from acgate import gate
+from acgate.cause_kinds import CauseKind
+from acgate.selftest.grade import grade
+from acgate.selftest.places import marked_lines
+from acgate.selftest.results import Fixture, Group, Turn
+from acgate.spec.models import GateSpec
+from fixtures import catalog
+
+FIXTURES = [
+    (path, expect) for path in catalog.paths_here() for expect in [catalog.load(path).EXPECT] if expect.cause
+]
+# One of each kind of evidence; the others are in the long sweep.
+QUICK = {
+    "adapters_reentrant",
+    "attention_backend_forward_only",
+    "call_counter_schedule",
+    "dropout_rng_not_kept",
+    "function_unpacks_twice",
+    "keyword_changed_later",
+    "late_bound_closure",
+    "optimizer_groups_by_path",
+    "recompute_path_drops_mask",
+    "running_normaliser",
+    "selective_matmul_then_add",
+    "selective_saves_one_random",
+}
+CASES = [
+    pytest.param(
+        path,
+        precision,
+        id=f"{path.stem}-{precision}",
+        marks=[] if path.stem in QUICK and precision == "float32" else [pytest.mark.slow],
+    )
+    for path, expect in FIXTURES
+    for precision in expect.precisions
+]
+
+
+@pytest.mark.parametrize(("path", "precision"), CASES)
+def test_first_cause_is_the_right_one(path, precision, tmp_path):
+    """Kind and line of the first cause are right on every faulty track."""
+    expect = catalog.load(path).EXPECT
+    fixture = Fixture(
+        f"faults/{path.stem}", Group.FAULTS, expect.kind, expect.cause[0], expect.precisions, slow=False
+    )
+    spec = GateSpec(
+        model=str(path), tracks=("none", *expect.tracks_in(precision)), dtypes=(precision,), threads=1
+    )
+    verdict = gate.run(spec, tmp_path / "run", resume=False, in_process=True, listeners=())
+    outcome = grade(Turn(fixture, precision), expect, verdict, path.read_text(), 0.0)
+    said = [
+        f"{track.track}: {cause.kind} at {cause.source or cause.where}: {'; '.join(cause.evidence)}"
+        for cell in verdict.cells
+        for track in cell.tracks
+        for cause in track.causes
+    ]
+    assert outcome.cause_right, f"{expect.cause} expected: {outcome.named}\n" + "\n".join(said)
+    assert outcome.line_right is not False, f"marked lines expected: {outcome.named}\n" + "\n".join(said)
+
+
+def test_fixtures_name_kinds_of_causes_that_exist():
+    """Every kind that a fixture accepts is one that the gate can give."""
+    kinds = {str(kind) for kind in CauseKind} - {"unknown"}
+    for path, expect in FIXTURES:
+        assert set(expect.cause) <= kinds, path
+
+
+def test_causes_in_a_region_have_marked_lines():
+    """A fault whose cause is an operator or a statement marks it, on every track that is at fault."""
+    without_line = {
+        "wiring",
+        "structure-changed",
+        "forward-differs",
+        "reentrant-only",
+        "recomputation-lost",
+        "policy-state",
+        "second-backward",
+        "optimizer-wiring",
+    }
+    for path, expect in FIXTURES:
+        for track in expect.faulty_tracks:
+            marked = marked_lines(path.read_text(encoding="utf-8"), track)
+            assert bool(marked) != (expect.cause[0] in without_line), (path, track)
