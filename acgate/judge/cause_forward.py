@@ -22,8 +22,8 @@ MODEL = "model"
 def causes_by_forward(witnesses: Witnesses) -> Iterator[Cause]:
     """Yield the first module whose outputs differ, or that the loss differs where no outputs are known."""
     suspect = witnesses.suspect
-    if suspect is None or not suspect.forward:
-        return
+    if suspect is None or not suspect.forward or witnesses.context.noise.draws_freely:
+        return  # a reference that draws numbers that nobody seeds differs from itself as well
     begins = f"the loss of step {suspect.step} differs before anything is replayed"
     reference = reference_trace(witnesses.inputs, suspect.step)
     found = first_other_output(reference, witnesses.trace)

@@ -103,6 +103,11 @@ def _key_layers(cell: CellVerdict) -> dict[str, str]:
     }
 
 
+def _causes(cell: CellVerdict) -> dict[str, str]:
+    """Return a property for each failing track that says its first cause."""
+    return {f"cause.{track.track}": cause_lines(track.causes[0])[0] for track in cell.tracks if track.causes}
+
+
 def document(
     suites: Sequence[tuple[str, Sequence[Entry]]],
     properties: dict[str, str],
