@@ -10,16 +10,18 @@ from acgate.vocabulary import FindingKind, Outcome
 from fixtures import catalog
 
 FIXTURES = [(path, catalog.load(path).EXPECT) for path in catalog.paths_here()]
+# By default each fixture is judged in one precision, by turns, and in the steps in which it shows;
+# the long sweep takes all precisions, in the steps that the gate takes by default.
+STEPS = GateSpec.model_fields["steps"].default
 CASES = [
-    # By default each fixture is judged in one precision, by turns; the long sweep takes all of them.
-    pytest.param(
-        path,
-        precision,
-        id=f"{path.stem}-{precision}",
-        marks=[pytest.mark.slow] if expect.slow or number % len(expect.precisions) != turn else [],
-    )
+    pytest.param(path, precision, expect.steps, id=f"{path.stem}-{precision}-quick")
     for number, (path, expect) in enumerate(FIXTURES)
-    for turn, precision in enumerate(expect.precisions)
+    for precision in [expect.precisions[number % len(expect.precisions)]]
+    if not expect.slow
+] + [
+    pytest.param(path, precision, STEPS, id=f"{path.stem}-{precision}", marks=pytest.mark.slow)
+    for path, expect in FIXTURES
+    for precision in expect.precisions
 ]
 ALLOWED = [
     pytest.param(path, expect, id=path.stem)
@@ -29,9 +31,14 @@ ALLOWED = [
 FLAGGED = {"fail", "error", "warn"}
 
 
-def judge(path, precision, tracks, out, allow=()):
+def judge(path, precision, tracks, out, steps, allow=()):
     spec = GateSpec(
-        model=str(path), tracks=("none", *tracks), dtypes=(precision,), threads=1, allow=tuple(allow)
+        model=str(path),
+        tracks=("none", *tracks),
+        dtypes=(precision,),
+        steps=steps,
+        threads=1,
+        allow=tuple(allow),
     )
     return gate.run(spec, out, resume=False, in_process=True, listeners=())
 
@@ -71,11 +78,11 @@ def described(verdict):
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize(("path", "precision"), CASES)
-def test_fixture_gets_its_verdict(path, precision, tmp_path):
+@pytest.mark.parametrize(("path", "precision", "steps"), CASES)
+def test_fixture_gets_its_verdict(path, precision, steps, tmp_path):
     """The exit code, the failing checks and the findings are those that the fixture names, and no others."""
     expect = catalog.load(path).EXPECT
-    verdict = judge(path, precision, expect.tracks_in(precision), tmp_path / "run")
+    verdict = judge(path, precision, expect.tracks_in(precision), tmp_path / "run", steps)
     told = described(verdict)
 
     assert int(verdict.exit_code) == expect.exit_code, told
@@ -111,7 +118,7 @@ def test_fixture_gets_its_verdict(path, precision, tmp_path):
 def test_allowed_finding_lets_the_fixture_pass(path, expect, tmp_path):
     """A fixture that is wrong by a finding alone passes once that finding is allowed by name."""
     allow = [Allow(kind=kind, reason="the fixture uses it on purpose") for kind in expect.findings]
-    verdict = judge(path, expect.precisions[0], expect.tracks, tmp_path / "run", allow)
+    verdict = judge(path, expect.precisions[0], expect.tracks, tmp_path / "run", expect.steps, allow)
     assert int(verdict.exit_code) == expect.exit_code_allowed, described(verdict)
 
 
