@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,7 @@ from acgate.observe.about_to_do import batch_tensors, with_regions
 from acgate.observe.canary import ensure_seeing
 from acgate.observe.canary_exclusion import ensure_leaving_out
 from acgate.observe.effects import RegionEffects, Surroundings
+from acgate.observe.generators_found import generators_of
 from acgate.observe.ledger import Ledger
 from acgate.observe.module_outputs import ModuleOutputs
 from acgate.observe.module_state import tensors_inside
@@ -136,7 +137,8 @@ class Observer:
             self._whereabouts.follows(step)
         if observe:
             self._ledger = Ledger()
-            recorder = self._monitor.recording(self._ledger) if self._explain else None
+            named = self._named_generators
+            recorder = self._monitor.recording(self._ledger, named) if self._explain else None
             known, told = self._existing(), self._monitor.operator_ran
             mode = OperatorMode(self._ledger, known, told, self._trace, recorder)
             notes = RegionNotes(self._model, self._ledger, mode.base)
@@ -230,6 +232,10 @@ class Observer:
     def planted(self) -> bool:
         """Say whether the fault was really put in, here."""
         return self._monitor.planting.done
+
+    def _named_generators(self) -> dict[str, Any]:
+        surroundings = self._surroundings
+        return generators_of(self._model, surroundings.namespaces(), surroundings.generators())
 
     def _existing(self) -> Iterator[torch.Tensor]:
         for parameter in self._model.parameters():

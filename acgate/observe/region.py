@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from acgate.vocabulary import Implementation
 
 
-_CHEAP = frozenset({"log", "warning", "output", "file", "socket", "process", "collective"})
+_CHEAP = frozenset({"log", "warning", "output", "file", "socket", "process", "setting", "collective"})
 """Effects that any observed step notices; so are tensors outside that operators wrote to."""
 
 

@@ -24,6 +24,7 @@ from acgate.observe.operator_mode import local_tensors
 from acgate.observe.planting import Planting
 from acgate.observe.region import Region
 from acgate.observe.seam_frame import noting_inputs, observed_frame
+from acgate.observe.seam_listeners import Listeners
 from acgate.observe.seam_names import class_name, region_target
 from acgate.observe.seam_policy import PolicySeam
 from acgate.observe.seam_reentrant import watched_reentrant
@@ -32,7 +33,7 @@ from acgate.observe.trace_recorder import TraceRecorder
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Self
 
     from acgate.evidence.region_records import RegionRecord
@@ -73,13 +74,11 @@ class RegionMonitor:
         """
         self._model = model
         self._explain = explain
-        self.recorder: TraceRecorder | None = None
         self._early_stop = early_stop
         self.keep_decisions = keep_decisions
         self._whereabouts = whereabouts
         self.planting = Planting(model, plant)
-        self.notes: RegionNotes | None = None
-        self.effects: EffectsListener | None = None
+        self.listeners = Listeners()
         self.policies = PolicySeam(self)
         self._names: dict[int, str] = {}
         self._installed = contextlib.ExitStack()
@@ -117,9 +116,14 @@ class RegionMonitor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.notes = self.effects = self.recorder = None
+        self.listeners.clear()
         self._active.clear()
         self._installed.close()
+
+    @property
+    def notes(self) -> RegionNotes | None:
+        """What the observed step is noted in, None outside of it."""
+        return self.listeners.notes
 
     # -- regions --------------------------------------------------------------------------------
 
@@ -159,12 +163,7 @@ class RegionMonitor:
             self._regions.append(region)
         self._active.append((region, False))
         self._moved()
-        if self.notes is not None and region.counted:
-            self.notes.entered(region, (inputs, others), parent)
-            if self.recorder is not None:
-                self.recorder.entered(region, inputs, others)
-            if self.effects is not None:
-                self.effects.forward_began(region)
+        self.listeners.entered(region, inputs, others, parent)
 
     def leave(self, region: Region, storage: dict[Any, Any] | None = None) -> None:
         """The forward of a region is over; `storage` is its policy's cache."""
@@ -172,10 +171,7 @@ class RegionMonitor:
         depth = next((d for d, (active, _) in enumerate(self._active) if active is region), len(self._active))
         del self._active[depth:]
         self._moved()
-        if self.notes is not None and region.observed:
-            if self.effects is not None:
-                self.effects.forward_ended(region)
-            self.notes.completed(region, self.policies.tensors(storage))
+        self.listeners.left(region, self.policies.tensors(storage))
 
     def replay_began(self, region: Region, storage: dict[Any, Any] | None = None) -> int:
         """A region is replayed; returns what `replay_ended` wants."""
@@ -188,46 +184,14 @@ class RegionMonitor:
             self.notes.compare_saved(region, self.policies.stored(region.decisions, storage))
         self._active.append((region, True))
         self._moved()
-        if self.effects is not None and self.watches(region):
-            self.effects.replay_began(region)
+        self.listeners.replay_began(region)
         return len(self._active) - 1
-
-    def watches(self, region: Region) -> bool:
-        """Say whether this is the first replay of a region whose forward was observed."""
-        return self.notes is not None and region.observed and region.replays == 1
-
-    @contextlib.contextmanager
-    def function_replayed(
-        self, region: Region, inputs: tuple[Any, ...], others: tuple[Any, ...] = ()
-    ) -> Iterator[None]:
-        """Around the checkpointed function itself, as a replay calls it."""
-        if not self.watches(region):
-            yield
-            return
-        if self.effects is not None:
-            self.effects.replay_restored(region)
-        if self.recorder is not None:
-            self.recorder.replay_began(region, inputs, others)
-        error: BaseException | None = None
-        try:
-            yield
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            if self.recorder is not None:
-                self.recorder.replay_ended(region, error)
-            if self.effects is not None:
-                self.effects.replay_left(region)
 
     def replay_ended(self, depth: int) -> None:
         """A replay is over; early stop leaves nested forwards open, which end here too."""
         region = self._active[depth][0] if depth < len(self._active) else None
-        if region is not None and self.watches(region):
-            if self.effects is not None:
-                self.effects.replay_ended(region)
-            if self.recorder is not None and region.implementation is Implementation.REENTRANT:
-                self.recorder.finish(region)
+        if region is not None:
+            self.listeners.replay_ended(region)
         del self._active[depth:]
         self._moved()
 
@@ -251,11 +215,9 @@ class RegionMonitor:
         region.index = len(self._regions)
         region.early_stop = False
         region.replays, region.completed = 1, True
-        region.observed = self.notes is not None
         region.tasks.add(graph_task())
         self._regions.append(region)
-        if self.recorder is not None:
-            self.recorder.home_made(region, module)
+        self.listeners.home_made(region, module)
         self._replays += 1
         self._replay_order.append(region.name)
 
@@ -308,11 +270,12 @@ class RegionMonitor:
             effects: Takes what replays do besides.
             recorder: Takes what operators forward and replay run, to compare them.
         """
-        self.notes, self.effects, self.recorder = notes, effects, recorder
+        listeners = self.listeners
+        listeners.notes, listeners.effects, listeners.recorder = notes, effects, recorder
         self._calls.on_forward = recorder.module_called if recorder is not None else None
 
-    def recording(self, ledger: Ledger) -> TraceRecorder:
-        """Return what traces the operators of a step."""
+    def recording(self, ledger: Ledger, generators: Callable[[], Mapping[str, Any]]) -> TraceRecorder:
+        """Return what traces the operators of a step; `generators` returns those that have a name."""
         return TraceRecorder(
             self._model,
             ledger,
@@ -320,32 +283,19 @@ class RegionMonitor:
             self._names,
             lambda: self._active,
             self._calls.forward,
-            self._operator_told,
+            self.listeners.operator_told,
+            generators,
         )
-
-    def _operator_told(self, source: str, replay: bool) -> None:  # noqa: FBT001
-        if self.effects is not None:
-            self.effects.operator_ran(source, replay=replay)
 
     def before_backward(self, held: object = None) -> None:
         """The forward is over; `held` are tensors that the caller keeps."""
         self._home_made = frozenset()
-        if self.recorder is not None:
-            self.recorder.backward_over()
-        if self.notes is not None:
-            self.notes.before_backward(self._regions, held)
+        self.listeners.before_backward(self._regions, held)
 
     def stop_observation(self) -> None:
         """Stop gathering, and keep what was gathered."""
-        if self.effects is not None:
-            self.effects.close()
-        if self.notes is not None:
-            observed = [region for region in self._regions if region.observed]
-            if self.recorder is not None:
-                for region in observed:
-                    self.recorder.finish(region)
-            self._observed = tuple(region.record() for region in observed)
-        self.notes = self.effects = self.recorder = None
+        gathered = self.listeners.stop(self._regions)
+        self._observed = self._observed if gathered is None else gathered
         self._calls.on_forward = None
 
     def regions(self) -> tuple[RegionRecord, ...]:
@@ -354,12 +304,7 @@ class RegionMonitor:
 
     def operator_ran(self, call: OperatorCall) -> None:
         """Take note of an operator of the observed step."""
-        if self.notes is not None:
-            self.notes.operator_ran(call, self._active)
-        if self.effects is not None and call.traits.mutates:
-            replayed = next((region for region, is_replay in reversed(self._active) if is_replay), None)
-            if replayed is not None and self.watches(replayed):
-                self.effects.wrote(replayed, call)
+        self.listeners.operator_ran(call, self._active)
 
 
 def seams() -> tuple[object, ...]:

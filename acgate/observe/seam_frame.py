@@ -91,8 +91,8 @@ def observed_frame(base: type[Any], monitor: RegionMonitor) -> type[Any]:
                 if monitor.notes is not None and region.observed:
                     with quiet():
                         monitor.notes.compare_replayed(region, _recomputed(self, gid))
-                    if monitor.recorder is not None:
-                        monitor.recorder.compared(region, int(self.recomp_counter[gid]))
+                    if monitor.listeners.recorder is not None:
+                        monitor.listeners.recorder.compared(region, int(self.recomp_counter[gid]))
                 super().check_recomputed_tensors_match(gid)
             finally:
                 region.checking = False
@@ -144,11 +144,11 @@ def _reported(
                 others = (kwargs, *bound_arguments(original))
                 with (
                     monitor.planting.other_numbers(region),
-                    monitor.function_replayed(region, inner, others),
+                    monitor.listeners.function_replayed(region, inner, others),
                 ):
                     original(*inner, **kwargs)
 
-            if not (monitor.planting.wants_numbers(region) or monitor.watches(region)):
+            if not (monitor.planting.wants_numbers(region) or monitor.listeners.watches(region)):
                 recompute(*args)
                 return
             cell.cell_contents = function

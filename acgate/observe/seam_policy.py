@@ -63,7 +63,7 @@ class PolicySeam:
 
         class FetchingCachedMode(base):  # type: ignore[misc]
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                recorder = monitor.recorder
+                recorder = monitor.listeners.recorder
                 if recorder is None or tracing() or traits(func).ignored:
                     return super().__torch_dispatch__(func, types, args, kwargs)
                 before = recorder.log.count()

@@ -55,7 +55,10 @@ def _reported(
         depth = monitor.replay_began(region)
         try:
             bound = bound_arguments(run)
-            with monitor.planting.other_numbers(region), monitor.function_replayed(region, args, bound):
+            with (
+                monitor.planting.other_numbers(region),
+                monitor.listeners.function_replayed(region, args, bound),
+            ):
                 return run(*args)
         finally:
             monitor.replay_ended(depth)

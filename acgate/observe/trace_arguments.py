@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 TENSOR = "_"
 MAX_LENGTH = 400
 SMALL = 8
-"""Elements of a constant that is told as numbers: `torch.tensor(0.3)` hands its number over as a tensor."""
+"""Elements of a constant that are told: `torch.tensor(0.3)` hands its number over as a tensor."""
 
 
 def arguments_text(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -24,9 +24,12 @@ def arguments_text(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}... {len(text)} characters"
 
 
-def constant_text(tensor: torch.Tensor) -> str | None:
-    """Return the numbers of a small tensor, None of a large one."""
-    return repr(tensor.tolist()) if tensor.numel() <= SMALL else None
+def constant_text(tensor: torch.Tensor, content: str) -> str:
+    """Return the numbers of a small tensor; of a large one the first, and its `content` hash."""
+    if tensor.numel() <= SMALL:
+        return repr(tensor.tolist())
+    first = ", ".join(f"{number:.6g}" for number in tensor.flatten()[: SMALL // 2].tolist())
+    return f"[{first}, ...] ({tensor.numel()} numbers, {content})"
 
 
 def generators_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Generator]:

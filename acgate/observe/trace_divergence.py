@@ -13,7 +13,7 @@ from acgate.observe.trace_size import size_of
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from acgate.observe.region import Region
     from acgate.observe.trace_alignment import Pair
@@ -170,9 +170,7 @@ class Comparison:
             if pair.forward is not None and pair.replay is not None:
                 break
             block.append(pair)
-        one = next((p.forward for p in block if p.forward is not None), None)
-        other = next((p.replay for p in block if p.replay is not None), None)
-        return one, other
+        return _first(p.forward for p in block), _first(p.replay for p in block)
 
     def _context(
         self, one: Entry | None, other: Entry | None, difference: Difference
@@ -185,7 +183,7 @@ class Comparison:
                 if pair.forward is not None and pair.replay is not None:
                     found.update(context_differences(pair.forward.context, pair.replay.context))
         other_forms = self._region.implementation is not Implementation.NON_REENTRANT
-        if other_forms and difference.reason != "operator":
+        if other_forms and (difference.reason != "operator" or set(found) - {GRAD_MODE, TRAINING}):
             found.pop(GRAD_MODE, None)  # these forms run the forward without gradients, always
         return found
 
@@ -206,7 +204,8 @@ class Comparison:
             or b.origin
             or ("other", "")
         )
-        same = a.serial == b.serial
+        # where only one side read it, the other read none
+        same = a is not b and (a.serial, a.offset, a.tensor) == (b.serial, b.offset, b.tensor)
         writer = None
         if same and other is not None:
             writer = self._steps.last_writer(a.serial, one.order - 1, other.order)
@@ -277,6 +276,12 @@ class Comparison:
             source=entry.source,
             results=entry.results,
         )
+
+
+def _first(entries: Iterable[Entry | None]) -> Entry | None:
+    """Return the first operator; one that only allocates memory where there is no other."""
+    there = [entry for entry in entries if entry is not None]
+    return next((entry for entry in there if not entry.uninitialised), there[0] if there else None)
 
 
 def _call(entry: Entry) -> tuple[object, ...] | None:

@@ -23,12 +23,14 @@ class Argument:
         serial: Of its storage; a copy that autocast made of a parameter has the parameter's.
         hash: Its content before the call; empty where it was not looked at.
         tensor: Dtype and shape, such as `float32[2, 16]`.
+        offset: Where in the storage it begins.
         origin: What it is to the model, where that is known.
     """
 
     serial: int
     hash: str
     tensor: str
+    offset: int = 0
     origin: Origin | None = None
 
 

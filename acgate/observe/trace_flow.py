@@ -120,7 +120,7 @@ def _difference(
     if one is None or other is None:
         return Difference(position, "operator")
     reads = _reads(one, other, forward, replay)
-    if one.arguments != other.arguments:
+    if one.arguments != other.arguments and not (reads and len(one.inputs) != len(other.inputs)):
         return Difference(position, "arguments", reads=reads)
     if reads:
         return Difference(position, "reads", reads=reads)
@@ -141,9 +141,19 @@ def _own_result(position: int, one: Entry, other: Entry, forward: _Side, replay:
 
 
 def _reads(one: Entry, other: Entry, forward: _Side, replay: _Side) -> tuple[tuple[Argument, Argument], ...]:
-    """Return arguments that differ, that either side has not made, and that no earlier difference reaches."""
+    """Return arguments that differ, that either side has not made, and that no earlier difference reaches.
+
+    One that only forward or replay has, as of a list that grew, comes with itself.
+    """
     if len(one.inputs) != len(other.inputs):
-        return ()
+        common = forward.outside & replay.outside
+        sides = ((one, forward), (other, replay))
+        return tuple(
+            (a, a)
+            for entry, side in sides
+            for a in entry.inputs
+            if a.hash and a.serial not in common and a.serial in side.outside and not side.taint.get(a.serial)
+        )
     return tuple(
         (a, b)
         for a, b in zip(one.inputs, other.inputs, strict=True)

@@ -15,7 +15,7 @@ from acgate.observe.step_trace import chooses
 from acgate.observe.trace_arguments import arguments_text, constant_text, generators_in, tensor_text
 from acgate.observe.trace_context import operator_context
 from acgate.observe.trace_entry import Argument, Entry, Outcome, RegionLog
-from acgate.observe.trace_reads import NameTable
+from acgate.observe.trace_reads import same_generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from acgate.observe.ledger import Ledger
     from acgate.observe.operator_traits import OperatorTraits
+    from acgate.observe.trace_reads import NameTable
 
 VALUE_BYTES = 1 << 28
 """Results of forward and replay that are kept by value at any moment, to say how much they differ."""
@@ -65,7 +66,7 @@ class OperatorLog:
 
     def __init__(
         self,
-        model: nn.Module,
+        names: NameTable,
         ledger: Ledger,
         local: Callable[[Any], Any],
         module_name: Callable[[nn.Module], str],
@@ -74,13 +75,13 @@ class OperatorLog:
         """Begin.
 
         Args:
-            model: Gives names to what operators read.
+            names: Names of what operators read and draw from.
             ledger: Gives numbers to storages.
             local: Yields the plain tensors of this process in nested arguments.
             module_name: Returns the canonical name of a module, its class where it has none.
             calls_of: Returns how often a module of that name has been called in this forward.
         """
-        self.names = NameTable(model, ledger.serial)
+        self.names = names
         self.forward: list[Entry] = []
         self._ledger = ledger
         self._local = local
@@ -109,8 +110,7 @@ class OperatorLog:
             )
             text = arguments_text(args, kwargs) if whole else ""
             if whole and known.name == _CONSTANT and tensors:
-                text = constant_text(tensors[0]) or text
-                inputs = () if constant_text(tensors[0]) is not None else inputs
+                text, inputs = constant_text(tensors[0], inputs[0].hash), ()
         names = [self._module_name(module) for module in place.modules]
         self._order += 1
         generator = next(generators_in(args, kwargs), None) if known.may_draw else None
@@ -157,6 +157,7 @@ class OperatorLog:
         """Log a call whose result a selective policy had kept, so that the operator did not run."""
         entry = self.began(operator, args, kwargs, whole=True)
         entry.cached = True
+        entry.passing = False
         with quiet():
             entry.outcomes = tuple(
                 Outcome(self._ledger.serial(t), content_hash(t), tensor_text(t)) for t in self._local(result)
@@ -194,6 +195,7 @@ class OperatorLog:
             serial=self.names.original(serial),
             hash=self._hash(serial, tensor),
             tensor=tensor_text(tensor),
+            offset=int(tensor.storage_offset()),
             origin=None if serial in self._made else self.names.origin(self.names.original(serial)),
         )
 
@@ -266,7 +268,7 @@ class OperatorLog:
     def _generator_name(self, generator: torch.Generator) -> str:
         default = [torch.default_generator, *torch.cuda.default_generators]
         return (
-            "" if any(generator._cdata == one._cdata for one in default) else self.names.generator(generator)
+            "" if any(same_generator(generator, one) for one in default) else self.names.generator(generator)
         )
 
 

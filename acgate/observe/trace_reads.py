@@ -13,7 +13,7 @@ from acgate.evidence.names import naming
 from acgate.observe.seam_torch import plain_parts, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from acgate.observe.trace_entry import Origin
 
@@ -26,8 +26,20 @@ _MAX_ITEMS = 1_000
 class NameTable:
     """Names of storages that belong to a model; looked up anew where one is not known yet."""
 
-    def __init__(self, model: nn.Module, serial: Callable[[torch.Tensor], int]) -> None:
-        """Take a first look at `model`; `serial` gives the number of a tensor's storage."""
+    def __init__(
+        self,
+        model: nn.Module,
+        serial: Callable[[torch.Tensor], int],
+        generators: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """Take a first look.
+
+        Args:
+            model: Whose tensors are named.
+            serial: Gives the number of a tensor's storage.
+            generators: Returns the generators that have a name.
+        """
+        self._generators = generators
         self._model = model
         self._serial = serial
         self._names: dict[int, Origin] = {}
@@ -59,13 +71,10 @@ class NameTable:
         return self._copies.get(serial, serial)
 
     def generator(self, wanted: torch.Generator) -> str:
-        """Return the name of a generator that a module holds; `own` where none does."""
-        name_of = naming(self._model)
-        for prefix, module in self._model.named_modules():
-            for name, value in vars(module).items():
-                # torch hands on the same generator as another object
-                if isinstance(value, torch.Generator) and value._cdata == wanted._cdata:  # type: ignore[attr-defined]
-                    return name_of(f"{prefix}.{name}".lstrip("."))
+        """Return the name of a generator; `own` where it has none."""
+        for name, generator in self._generators().items():
+            if isinstance(generator, torch.Generator) and same_generator(generator, wanted):
+                return name
         return "own"
 
     def _look(self) -> None:
@@ -78,6 +87,11 @@ class NameTable:
         for part in plain_parts(tensor):
             if part.device.type != "meta":
                 yield self._serial(part)
+
+
+def same_generator(one: Any, other: Any) -> bool:
+    """Say whether two objects stand for one generator; torch hands on another object than it was given."""
+    return bool(one._cdata == other._cdata)
 
 
 def argument_names(

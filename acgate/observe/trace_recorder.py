@@ -11,7 +11,7 @@ from acgate.observe.trace_context import region_context
 from acgate.observe.trace_divergence import Comparison
 from acgate.observe.trace_entry import RegionLog
 from acgate.observe.trace_log import OperatorLog
-from acgate.observe.trace_reads import argument_names
+from acgate.observe.trace_reads import NameTable, argument_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +37,7 @@ class TraceRecorder:
         active: Callable[[], Sequence[tuple[Region, bool]]],
         calls: Callable[[], Mapping[str, int]],
         told: Callable[[str, bool], None],
+        generators: Callable[[], Mapping[str, Any]],
     ) -> None:
         """Begin a step.
 
@@ -48,6 +49,7 @@ class TraceRecorder:
             active: Returns the regions that run, from outer to inner, True where they are replayed.
             calls: Returns how often each module has been called in this forward.
             told: Takes the line of every operator of a region, and whether it is a replay's.
+            generators: Returns the generators that have a name.
         """
         self._names = names
         self._active = active
@@ -59,7 +61,7 @@ class TraceRecorder:
         self._home_made: dict[str, Region] = {}
         self._home_made_count: dict[str, int] = {}
         self.log = OperatorLog(
-            model,
+            NameTable(model, ledger.serial, generators),
             ledger,
             local,
             lambda module: names.get(id(module), type(module).__name__),
