@@ -11,7 +11,7 @@ from acgate.vocabulary import Outcome as Judged
 from acgate.vocabulary import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from acgate.judge.verdict import CellVerdict, TrackVerdict, Verdict
 
@@ -29,6 +29,9 @@ class Expected(Protocol):
     @property
     def faulty_tracks(self) -> tuple[str, ...]:
         """The tracks that must not pass."""
+
+    def tracks_in(self, precision: str) -> tuple[str, ...]:
+        """The tracks that are run in a precision."""
 
     @property
     def cause(self) -> tuple[str, ...]:
@@ -59,7 +62,9 @@ def grade(turn: Turn, expect: Expected, verdict: Verdict, source: str, seconds: 
     """
     cells = verdict.cells
     if turn.fixture.group.faulty:
-        told = "; ".join(_misses(expect, verdict))
+        run = expect.tracks_in(turn.precision)
+        faulty = [track for track in expect.faulty_tracks if track in run]
+        told = "; ".join(_misses(expect, faulty, verdict))
         caught = Result.MISSED if told else Result.CAUGHT
         alarms = tuple(alarm for cell in cells for alarm in _alarms(expect, cell))
         file = turn.fixture.name.rpartition("/")[2] + ".py"
@@ -67,7 +72,7 @@ def grade(turn: Turn, expect: Expected, verdict: Verdict, source: str, seconds: 
             _named(track, expect, file, source)
             for cell in cells
             for track in cell.tracks
-            if expect.cause and track.track in expect.faulty_tracks
+            if expect.cause and track.track in faulty
         )
         return Outcome(turn, caught, told, named, alarms, seconds)
     flags = sorted({flag for cell in cells for flag in _flags(expect, cell)})
@@ -83,8 +88,8 @@ def grade(turn: Turn, expect: Expected, verdict: Verdict, source: str, seconds: 
             )
 
 
-def _misses(expect: Expected, verdict: Verdict) -> Iterator[str]:
-    """Say what of a fault was not seen."""
+def _misses(expect: Expected, faulty: Sequence[str], verdict: Verdict) -> Iterator[str]:
+    """Say what of a fault was not seen on the tracks that are at fault."""
     if int(verdict.exit_code) != expect.exit_code:
         yield f"exit code {int(verdict.exit_code)}, not {expect.exit_code}: {verdict.headline}"
     for cell in verdict.cells:
@@ -93,7 +98,7 @@ def _misses(expect: Expected, verdict: Verdict) -> Iterator[str]:
             if not _RED & set(outcomes.values()):
                 yield f"{cell.cell}: no track fails"
             continue
-        for name in expect.faulty_tracks:
+        for name in faulty:
             if outcomes.get(name) not in _RED:
                 yield f"{cell.cell}/{name}: {outcomes.get(name, 'not judged')}"
 
@@ -113,7 +118,8 @@ def _flags(expect: Expected, cell: CellVerdict) -> Iterator[str]:
     for track in cell.tracks:
         for case in track.cases:
             for finding in case.findings:
-                if finding.severity in _FLAGGED and finding.kind not in expect.warns:
+                flagged = finding.severity in _FLAGGED and finding.allowed is None
+                if flagged and finding.kind not in expect.warns:
                     yield f"{finding.kind} at {finding.where}"
 
 

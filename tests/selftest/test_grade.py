@@ -22,6 +22,10 @@ class Expect:
     warns: tuple[str, ...] = ()
     reference_faulty: bool = False
     only_ranks: bool = False
+    run: tuple[str, ...] = ("block", "selective")
+
+    def tracks_in(self, precision):
+        return self.run
 
 
 CLEAN = Expect(exit_code=0, faulty_tracks=(), cause=())
@@ -65,6 +69,12 @@ def test_one_track_that_passes_is_a_miss():
     outcome = graded(track("block"), track("selective", Outcome.PASS))
     assert outcome.result is Result.MISSED
     assert "single-float32/selective: pass" in outcome.told
+
+
+def test_a_track_that_is_not_run_in_this_precision_is_not_missed():
+    """Some tracks say something in float32 only."""
+    outcome = graded(track("block", causes=(cause(),)), expect=Expect(run=("block",)))
+    assert outcome.result is Result.CAUGHT
 
 
 def test_another_exit_code_is_a_miss():
