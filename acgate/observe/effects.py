@@ -43,10 +43,14 @@ class _Told:
         known = self.effects.get(key)
         if known is None:
             if len(self.effects) < MAX_EFFECTS:
-                self.effects[key] = effect.model_copy(update={"detail": _short(effect.detail)})
-        elif joins and self.last == key:
-            self.effects[key] = known.model_copy(update={"detail": _short(known.detail + effect.detail)})
+                self.effects[key] = effect
+        elif joins and self.last == key and len(known.detail) <= _MAX_DETAIL:
+            self.effects[key] = known.model_copy(update={"detail": known.detail + effect.detail})
         self.last = key
+
+    def all(self) -> list[Effect]:
+        """Return the effects, each with a text of one short line."""
+        return [e.model_copy(update={"detail": _short(e.detail)}) for e in self.effects.values()]
 
     def settle(self, changed: Iterable[Effect], looked_at: Container[str]) -> None:
         """Add what contents say: they decide what operators only wrote to.
@@ -61,7 +65,7 @@ class _Told:
             if key is None:
                 self.note(effect)
             else:
-                better = {"detail": _short(effect.detail), "only_grew": effect.only_grew}
+                better = {"detail": effect.detail, "only_grew": effect.only_grew}
                 self.effects[key] = self.effects[key].model_copy(update=better)
         for key in written.values():
             if key[1] in looked_at:
@@ -137,7 +141,7 @@ class RegionEffects:
             told.settle(*self._full.replay_ended(region))
             region.generators = list(self._full.generators(region))
             region.hooks = self._full.hooks(region, told.effects.values())
-        region.effects = list(told.effects.values())
+        region.effects = told.all()
 
     # -- what operators tell ----------------------------------------------------------------------
 

@@ -153,14 +153,19 @@ class FullLook:
         return self._generators.uses(region)
 
     def hooks(self, region: Region, effects: Iterable[Effect]) -> dict[str, tuple[int, int]]:
-        """Return calls of hooks in forward and replay: where they differ, or what they name was changed."""
+        """Return calls of hooks in forward and replay: where they differ, or what they name was changed.
+
+        A replay that torch stops early does not come to the hooks behind that.
+        """
         look = self._looks[id(region)]
         touched = touching(self._model, effects)
         forward, replay = look.forward_hooks, look.replay_hooks
         return {
             name: (forward[name], replay[name])
             for name in sorted(forward | replay)
-            if forward[name] != replay[name] or name in touched
+            if replay[name] > forward[name]
+            or (replay[name] < forward[name] and not region.early_stop)
+            or (replay[name] and name in touched)
         }
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import torch
 from acgate.evidence.trace_records import GeneratorUse
 from acgate.observe.generators_found import generators_of
 from acgate.observe.seam_torch import quiet
+from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -172,13 +173,17 @@ def _use_of(name: str, use: _Use, region: Region) -> GeneratorUse | None:
     forward = use.forward.get(name)  # one that the forward made was not there yet
     drawn = use.forward_end is not None and use.forward_end.get(name, forward) != forward
     before, after = use.before_replay or {}, use.after_replay or {}
+    restored = _restored(name, use, region)
     left_changed = name in before and name in after and before[name] != after[name]
+    if region.implementation is Implementation.REENTRANT and name.startswith(_TORCH):
+        # seen from inside only; torch takes away again what it put back
+        left_changed = left_changed and not (region.preserve_rng_state and restored)
     if not (drawn or left_changed):
         return None
     return GeneratorUse(
         name=name,
         drawn=drawn,
-        restored=_restored(name, use, region),
+        restored=restored,
         left_changed=left_changed,
         source=use.sources.get(name, ""),
     )
