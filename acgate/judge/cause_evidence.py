@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from acgate.judge.suspects import suspect_of
-from acgate.plan.follow_up import trace_name
+from acgate.plan.follow_up import audit_name, trace_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,12 @@ class Witnesses:
 
 def gather(inputs: CellInputs, context: TrackContext) -> Witnesses:
     """Collect what is known about a track; what is wrong in its audit alone was traced there."""
-    suspect = suspect_of(inputs, context.reference, context.candidate.track, context.noise)
+    track = context.candidate.track
+    suspect = None
+    if _something_is_wrong(context) or any(
+        trace_name(run) in inputs.runs for run in (track, audit_name(track))
+    ):
+        suspect = suspect_of(inputs, context.reference, track, context.noise)
     trace = inputs.run(trace_name(suspect.run)) if suspect else None
     seen = trace.observation if trace else None
     if seen is None:
@@ -110,6 +115,11 @@ def gather(inputs: CellInputs, context: TrackContext) -> Witnesses:
         trace=trace,
         regions=seen.regions if seen else (),
     )
+
+
+def _something_is_wrong(context: TrackContext) -> bool:
+    """Say whether a track differs at all, so that it is worth looking when that begins."""
+    return bool(context.candidate.raised or context.sides.differences) or not context.comparison.equal
 
 
 def effects_of(region: RegionRecord) -> tuple[Effect, ...]:

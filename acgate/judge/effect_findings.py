@@ -32,13 +32,13 @@ def effect_findings(regions: Sequence[RegionRecord]) -> Iterator[tuple[FindingKi
     One line of code is one finding, however many regions run it; its place is the first of them. What
     one region does at several lines is told together.
     """
-    lines: dict[tuple[str, str, str], _Group] = {}
+    lines: dict[tuple[str, str], _Group] = {}
     for region in regions:
         for effect in region.effects:
             if effect.kind in _KINDS:
-                lines.setdefault((effect.kind, effect.name, effect.source), []).append((region, effect))
+                lines.setdefault((effect.kind, effect.source or effect.name), []).append((region, effect))
     places: dict[tuple[str, str], list[str]] = {}
-    for (kind, _, _), group in lines.items():
+    for (kind, _), group in lines.items():
         places.setdefault((kind, group[0][0].name), []).append(_told(group))
     for (kind, where), told in places.items():
         yield _KINDS[kind], where, "; ".join((*told[:_SHOWN], *_rest(len(told) - _SHOWN)))
@@ -48,9 +48,10 @@ def _told(group: _Group) -> str:
     effect = group[0][1]
     at = f" at {effect.source}" if effect.source else f" in {effect.module}" if effect.module else ""
     said = f": {effect.detail}" if effect.detail else ""
+    told = list(dict.fromkeys(effect.name for _, effect in group))
     names = list(dict.fromkeys(region.name for region, _ in group))
     often = f" (in {count(len(names), 'region')}: {listed(names)})" if len(names) > 1 else ""
-    return f"{effect.name}{at}{said}{often}"
+    return f"{listed(told, _SHOWN)}{at}{said}{often}"
 
 
 def _rest(amount: int) -> list[str]:

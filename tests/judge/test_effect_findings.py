@@ -91,3 +91,11 @@ def test_a_replay_that_logs_warns_and_can_be_allowed(world: World, case: FindCas
     allow = Allow(kind="replay-logs", where="layers.*", reason="it is only a debug log")
     world.spec = world.spec.model_copy(update={"allow": (allow,)})
     assert world.judge().outcome is Outcome.PASS
+
+
+def test_one_line_that_opens_another_file_each_time_is_one_finding() -> None:
+    """Names of temporary files differ from call to call; the line of code does not."""
+    opened = [(effect("file", name=f"/tmp/{number}"),) for number in range(5)]
+    found = list(effect_findings(regions(*opened)))
+    assert [kind for kind, _, _ in found] == [FindingKind.REPLAY_OPENS_FILES]
+    assert found[0][2].startswith("/tmp/0, /tmp/1, /tmp/2 and 2 more at model.py:9 in forward")
