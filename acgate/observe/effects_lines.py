@@ -68,8 +68,9 @@ class Lines:
             self._at = (frame.f_code, frame.f_lineno)
         elif event == "return":
             caller = frame.f_back
-            mine = caller is not None and self._known.get(caller.f_code, False)
-            self._at = (caller.f_code, caller.f_lineno) if caller is not None and mine else None
+            while caller is not None and not self._known.get(caller.f_code):
+                caller = caller.f_back  # torch's, or a hook's caller: the line behind them goes on
+            self._at = (caller.f_code, caller.f_lineno) if caller is not None else None
         return self._line
 
     def _tell(self) -> None:

@@ -31,6 +31,7 @@ _SILENT = (
 # Torch's own file in which the target's code is at work: who calls it wants a file.
 _ON_BEHALF = "/torch/serialization.py"
 _BACKWARD = "/torch/autograd/graph.py"
+_RECORDS = "/site-packages/pydantic/"  # acgate writes records by it while operators run
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -83,9 +84,12 @@ def operator_place(names: Mapping[int, str]) -> Origin:
 
 
 def is_target_code(code: CodeType) -> bool:
-    """Say whether code is the target's, or a package's that it uses; torch, Python and acgate are not."""
+    """Say whether code is the target's or of a package that it uses.
+
+    Torch, Python, and acgate with what it writes records by are not.
+    """
     name = code.co_filename
-    if is_standard(name) or is_acgate(name):
+    if is_standard(name) or is_acgate(name) or _RECORDS in name:
         return False
     return not is_torch(name) or name.endswith(_ON_BEHALF)
 

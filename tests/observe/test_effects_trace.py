@@ -106,6 +106,18 @@ def test_counters_are_told_with_the_line(reentrant: bool) -> None:
     assert not effect.only_grew
 
 
+def test_the_line_that_stores_comes_before_those_that_load() -> None:
+    """A line that only looks at a number is not the one that changed it, though it comes first."""
+
+    def looks_first(block: Block) -> None:
+        if block.calls > 100:
+            return
+        block.calls += 1
+
+    first = looks_first.__code__.co_firstlineno
+    assert only(effects(looks_first)).source == f"test_effects_trace.py:{first + 3} in looks_first"
+
+
 def add(block: Block) -> None:
     block.mean.data.add_(1)
 
@@ -264,6 +276,27 @@ def test_torch_restores_its_own(reentrant: bool) -> None:
     assert use.name == "torch cpu"
     assert (use.drawn, use.restored, use.left_changed) == (True, True, False)
     assert use.source.endswith("in <lambda>")
+
+
+@needs_tracing
+def test_a_hook_that_ran_does_not_hide_the_line() -> None:
+    """What draws after a hook returned belongs to the line that called the module, not to the one after."""
+
+    class Hooked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.dropout = nn.Linear(D, D), nn.Dropout(0.5)
+            self.linear.register_forward_hook(lambda *_: None)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.dropout(self.linear(x))
+            x = x * 2
+            return x.tanh()
+
+    (trace,) = traces(nn.Sequential(Hooked()))
+    (use,) = trace.generators
+    first = Hooked.forward.__code__.co_firstlineno
+    assert use.source == f"test_effects_trace.py:{first + 1} in forward"
 
 
 @both_ways
