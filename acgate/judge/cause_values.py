@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from acgate.cause_kinds import CauseKind
 from acgate.judge import cause_wording as wording
 from acgate.judge.cause_context import kind_of_context, telling_context
+from acgate.judge.cause_evidence import inside
 from acgate.judge.cause_making import make_cause
 from acgate.judge.cause_reads import kind_of_reads
 from acgate.judge.cause_state import changed_beside
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Cause
 
 _TORCH = "torch "
+_NUMBER = re.compile(r"\d+")
 _TENSOR = re.compile(r"(?<!\w)_(?!\w)")
 """Stands for a tensor among the arguments of an operator."""
 
@@ -56,9 +58,9 @@ def cause_by_value(region: RegionRecord, raised: str = "") -> Cause | None:
         region.name,
         "value",
         (
+            *judged.evidence,
             wording.seen_at(divergence),
             *wording.figures(divergence),
-            *judged.evidence,
             *_besides(region, trace),
         ),
         at=at,
@@ -92,6 +94,8 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
     if divergence.what == "missing" and divergence.uninitialised:
         # Early stop ends a replay where the last tensor is saved, written or not.
         yield _Judged(CauseKind.UNINITIALISED)
+    if other := _another_module(region, divergence):
+        yield _Judged(CauseKind.LATE_BOUND, (other,))
     yield from _random(region, trace, divergence)
     context = telling_context(region, divergence)
     if context and divergence.what in {"context", "operator", "missing", "arguments"}:
@@ -105,6 +109,17 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
     if region.implementation is not Implementation.NON_REENTRANT:
         yield _Judged(CauseKind.CONTROL_FLOW, (wording.without_gradients(region),))
     yield _Judged(CauseKind.OTHER_NUMBER if divergence.what == "arguments" else CauseKind.CONTROL_FLOW)
+
+
+def _another_module(region: RegionRecord, divergence: Divergence) -> str:
+    """Say that a replay runs another layer of the same kind, as a loop variable names a later one."""
+    forward, replay = divergence.forward or divergence.first_value, divergence.replay
+    if forward is None or replay is None or forward.module == replay.module:
+        return ""
+    alike = _NUMBER.sub("#", forward.module) == _NUMBER.sub("#", replay.module)
+    if not alike or inside(replay.module, region.name):
+        return ""
+    return f"the forward runs {forward.module}, the replay {replay.module}"
 
 
 def _random(region: RegionRecord, trace: RegionTrace, divergence: Divergence) -> Iterator[_Judged]:

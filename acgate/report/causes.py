@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def causes_text(cell: CellVerdict, track: TrackVerdict, *, everything: bool) -> Iterator[str]:
-    """Yield the first cause of a track in three lines, or every cause with all of its evidence."""
+    """Yield the first cause of a track with its first evidence, or every cause with all of it."""
     for cause in track.causes if everything else track.causes[:1]:
         headline, *rest = cause_lines(cause)
         lines = [f"CAUSE  {cell.cell} / {track.track} / {headline.removeprefix('cause: ')}"]
-        lines += rest if everything else rest[:1]
+        lines += rest if everything else [": ".join((f"  {cause.sentence}", *cause.evidence[:1]))]
         lines.append(f"  {advice_line(cause)}")
         yield visible("\n".join(lines))

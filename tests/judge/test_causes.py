@@ -452,10 +452,10 @@ GOLDEN = """\
 cause: rng-not-restored in region layers.1: aten.bernoulli_.float (call 0) at model.py:31 in forward, rel_err \
 6.40e-01, max|replay-forward| 1.00e+00 beside max|forward| 1.00e+00
   the replay drew other random numbers than its forward, from a generator that checkpointing did not restore
+  it draws from torch's default generator
   aten.bernoulli_.float (call 0) in layers.0.dropout at model.py:31 in forward gives another result on equal inputs \
 in the replay; results: float32[2, 16]
   rel_err 6.40e-01, max|replay-forward| 1.00e+00 beside max|forward| 1.00e+00
-  it draws from torch's default generator
 """
 
 

@@ -157,6 +157,18 @@ HAND_MADE: list[tuple[str, RegionRecord, CauseKind]] = [
         CauseKind.ATTRIBUTE_CHANGED,
     ),
     (
+        "the layer that a loop has come to, by its operators",
+        region(seen("operator", replay=MUL.model_copy(update={"module": "layers.2.mix"}))),
+        CauseKind.LATE_BOUND,
+    ),
+    (
+        "another layer of the same region",
+        region(seen("operator", replay=MUL.model_copy(update={"module": "layers.2.mix"}))).model_copy(
+            update={"name": "layers"}
+        ),
+        CauseKind.CONTROL_FLOW,
+    ),
+    (
         "autocast",
         region(seen("context", context={"autocast": ("cpu bfloat16", "off")})),
         CauseKind.AUTOCAST_NOT_REPLAYED,
@@ -227,7 +239,7 @@ def test_kind_is_the_one_that_an_expert_would_name(record: RegionRecord, kind: C
     assert cause is not None
     assert cause.kind == kind, cause.evidence
     assert cause.found == "value"
-    assert cause.where == "layers.0"
+    assert cause.where == record.name
     assert (cause.sentence, cause.advice) == (kind.sentence, kind.advice)
 
 
@@ -247,7 +259,7 @@ def test_what_only_the_replay_ran_is_named() -> None:
     cause = cause_by_value(region(seen("operator", forward=None)))
     assert cause is not None
     assert cause.operator == "aten.mul.Tensor (call 1)"
-    assert "which its forward did not run" in cause.evidence[0]
+    assert "which its forward did not run" in " ".join(cause.evidence)
 
 
 def test_evidence_says_what_changed_it_and_where() -> None:

@@ -50,10 +50,10 @@ def test_summary_says_the_first_cause_once_and_briefly(failing: Verdict) -> None
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if HEADLINE in line)
     assert lines[at] == f"CAUSE  single-float32 / block / {HEADLINE}"
-    assert lines[at + 1] == f"  {CauseKind.RNG_NOT_RESTORED.sentence}"
+    assert lines[at + 1] == f"  {CauseKind.RNG_NOT_RESTORED.sentence}: first evidence"
     assert lines[at + 2] == f"  try: {CauseKind.RNG_NOT_RESTORED.advice}"
     assert text.count(CauseKind.RNG_NOT_RESTORED.advice) == 1
-    assert "evidence" not in text
+    assert "second evidence" not in text
     assert "buffer-changed" not in text
     assert "the fail text" in text
 
