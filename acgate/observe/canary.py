@@ -15,7 +15,8 @@ from acgate.observe import rng
 from acgate.observe.ledger import Ledger
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
-from acgate.observe.seam import RegionMonitor, seams
+from acgate.observe.seam import RegionMonitor
+from acgate.observe.seam_patch import seams
 from acgate.plan.job import Plant
 from acgate.vocabulary import Implementation
 

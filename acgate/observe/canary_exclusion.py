@@ -11,8 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from acgate.errors import AcgateError
 from acgate.observe import rng
-from acgate.observe.seam import RegionMonitor, seams
+from acgate.observe.seam import RegionMonitor
 from acgate.observe.seam_exclusion import only_regions
+from acgate.observe.seam_patch import seams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,11 +13,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 from torch.utils import checkpoint as torch_checkpoint
 
-from acgate.errors import AcgateError
 from acgate.evidence.names import naming
 from acgate.observe.calls import CallCounter
 from acgate.observe.operator_mode import local_tensors
@@ -26,6 +24,7 @@ from acgate.observe.region import Region
 from acgate.observe.seam_frame import noting_inputs, observed_frame
 from acgate.observe.seam_listeners import Listeners
 from acgate.observe.seam_names import class_name, region_target
+from acgate.observe.seam_patch import replaced
 from acgate.observe.seam_policy import PolicySeam
 from acgate.observe.seam_reentrant import watched_reentrant
 from acgate.observe.seam_torch import NO_GRAPH_TASK, graph_task
@@ -99,14 +98,14 @@ class RegionMonitor:
         frame = torch_checkpoint._CheckpointFrame
         caching = torch_checkpoint._CachingTorchDispatchMode
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_replaced("_CheckpointFrame", observed_frame(frame, self)))
-            stack.enter_context(_replaced("_CachingTorchDispatchMode", self.policies.recording(caching)))
+            stack.enter_context(replaced("_CheckpointFrame", observed_frame(frame, self)))
+            stack.enter_context(replaced("_CachingTorchDispatchMode", self.policies.recording(caching)))
             if self._explain:
                 cached = torch_checkpoint._CachedTorchDispatchMode
-                stack.enter_context(_replaced("_CachedTorchDispatchMode", self.policies.fetching(cached)))
+                stack.enter_context(replaced("_CachedTorchDispatchMode", self.policies.fetching(cached)))
             if hasattr(torch_checkpoint, "_NoopSaveInputs"):
                 saver = torch_checkpoint._NoopSaveInputs
-                stack.enter_context(_replaced("_NoopSaveInputs", noting_inputs(saver, self)))
+                stack.enter_context(replaced("_NoopSaveInputs", noting_inputs(saver, self)))
             stack.enter_context(watched_reentrant(self))
             self._calls = CallCounter(self._model, on_replay=self._module_replayed)
             stack.enter_context(self._calls)
@@ -254,7 +253,7 @@ class RegionMonitor:
                 yield region, calls.get(region.name, 0)
 
     def idle(self) -> tuple[str, ...]:
-        """Return the outermost modules that no forward of this step called, nor anything in them."""
+        """Return the outermost modules that no forward of this step called."""
         return self._calls.idle()
 
     def start_observation(
@@ -263,13 +262,7 @@ class RegionMonitor:
         effects: EffectsListener | None = None,
         recorder: TraceRecorder | None = None,
     ) -> None:
-        """From here on, gather everything about regions.
-
-        Args:
-            notes: Takes what a `RegionRecord` says.
-            effects: Takes what replays do besides.
-            recorder: Takes what operators forward and replay run, to compare them.
-        """
+        """From here on, hand on everything about regions; see `Listeners`."""
         listeners = self.listeners
         listeners.notes, listeners.effects, listeners.recorder = notes, effects, recorder
         self._calls.on_forward = recorder.module_called if recorder is not None else None
@@ -305,28 +298,3 @@ class RegionMonitor:
     def operator_ran(self, call: OperatorCall) -> None:
         """Take note of an operator of the observed step."""
         self.listeners.operator_ran(call, self._active)
-
-
-def seams() -> tuple[object, ...]:
-    """Return what stands at the replaced names now."""
-    return (
-        torch_checkpoint._CheckpointFrame,
-        torch_checkpoint._CachingTorchDispatchMode,
-        torch_checkpoint.CheckpointFunction,
-        torch_checkpoint.checkpoint,
-    )
-
-
-@contextlib.contextmanager
-def _replaced(name: str, value: object) -> Any:
-    """Replace a name that `torch.utils.checkpoint` looks up at each call."""
-    original = getattr(torch_checkpoint, name, None)
-    if original is None:
-        raise AcgateError(
-            f"torch {torch.__version__} has no torch.utils.checkpoint.{name}; acgate cannot observe it"
-        )
-    setattr(torch_checkpoint, name, value)
-    try:
-        yield
-    finally:
-        setattr(torch_checkpoint, name, original)

@@ -202,6 +202,7 @@ class Comparison:
             or self._log.replay_inputs.get(b.serial)
             or a.origin
             or b.origin
+            or self._steps.names.origin(b.serial)
             or ("other", "")
         )
         # where only one side read it, the other read none

@@ -190,7 +190,7 @@ class OperatorLog:
     def _argument(self, tensor: torch.Tensor, *, look: bool) -> Argument:
         serial = self._ledger.serial(tensor)
         if not look or tensor.device.type == "meta":
-            return Argument(serial, "", "")
+            return Argument(self.names.original(serial), "", "")
         return Argument(
             serial=self.names.original(serial),
             hash=self._hash(serial, tensor),

@@ -15,7 +15,8 @@ from acgate.observe import seam_policy
 from acgate.observe.canary import canary
 from acgate.observe.planting import Planting
 from acgate.observe.region_notes import RegionNotes
-from acgate.observe.seam import RegionMonitor, seams
+from acgate.observe.seam import RegionMonitor
+from acgate.observe.seam_patch import seams
 
 
 def test_the_seam_sees_and_leaves_no_trace() -> None:
