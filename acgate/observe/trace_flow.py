@@ -129,15 +129,15 @@ def _difference(
 
 def _own_result(position: int, one: Entry, other: Entry, forward: _Side, replay: _Side) -> Difference | None:
     """Return a difference that nothing before an operator explains, and nothing that it was called with."""
+    if other.cached:
+        return Difference(position, "cached") if results_differ(one, other) else None
     if len(one.inputs) == len(other.inputs):
         for a, b in zip(one.inputs, other.inputs, strict=True):
             maker = forward.made.get(a.serial)
             if a.hash and b.hash and a.hash != b.hash and maker is not None:
                 reason: Reason = "uninitialised" if maker.uninitialised else "result"
                 return Difference(position, reason, maker=(maker, replay.made.get(b.serial)))
-    if not results_differ(one, other):
-        return None
-    return Difference(position, "cached" if other.cached else "result")
+    return Difference(position, "result") if results_differ(one, other) else None
 
 
 def _reads(one: Entry, other: Entry, forward: _Side, replay: _Side) -> tuple[tuple[Argument, Argument], ...]:

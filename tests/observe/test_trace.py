@@ -592,6 +592,22 @@ def test_a_clean_checkpoint_made_by_hand_has_no_divergence() -> None:
         assert region.trace.divergence is None
 
 
+def test_calls_of_one_module_made_by_hand_are_compared_with_their_own_forwards() -> None:
+    """Backward replays the last call first; neither is taken for the other."""
+    layer = Plain()
+
+    def run() -> Tensor:
+        x = ByHand.apply(torch.randn(3, 4, WIDTH, requires_grad=True), layer)
+        return ByHand.apply(x.cos(), layer)
+
+    regions, _ = observe(nn.ModuleList([layer]), run)
+    assert len(regions) == 2
+    for region in regions:
+        assert region.trace is not None
+        assert region.trace.divergence is None
+        assert region.trace.harmless is None
+
+
 # -- clean --------------------------------------------------------------------------------------
 
 

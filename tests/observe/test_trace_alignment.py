@@ -104,3 +104,15 @@ def test_a_read_from_outside_is_told_once() -> None:
     assert [a.serial for a, _ in first.reads] == [7]
     assert {2, 3, 7} <= first.reached
     assert all(one.reason == "reads" for one in rest)
+
+
+def test_what_was_kept_and_changed_is_a_difference_of_its_own() -> None:
+    """A policy's cache does not depend on what the replay hands in, even where that is wrong already."""
+    forward = Log().run("mul", [1], 2, arguments="1").run("mm", [2], 3).run("sin", [3], 4)
+    replay = Log().run("mul", [1], 12, arguments="2", content="other")
+    replay.run("mm", [12], 3, content="changed", seen={12: "other"})
+    replay.entries[-1].cached = True
+    replay.run("sin", [3], 14, content="wrong", seen={3: "changed"})
+    first, second = differences(align(forward.entries, replay.entries, open_end=False))
+    assert (first.reason, first.reached) == ("arguments", {2})
+    assert (second.reason, second.reached) == ("cached", {3, 4})
