@@ -158,9 +158,10 @@ class OperatorLog:
         entry = self.began(operator, args, kwargs, whole=True)
         entry.cached = True
         entry.passing = False
+        known = traits(operator)
         with quiet():
             entry.outcomes = tuple(
-                Outcome(self._ledger.serial(t), content_hash(t), tensor_text(t)) for t in self._local(result)
+                self._outcome(tensor, entry, known, whole=True, keep=True) for tensor in self._local(result)
             )
         return entry
 

@@ -318,6 +318,7 @@ def test_a_kept_output_that_changed_names_the_operator_and_who_wrote() -> None:
     assert read.changed_by is not None
     assert read.changed_by.operator == "aten.add_.Tensor"
     assert read.changed_by.source == line(ProductThenAdd.forward, "+= self.offset")
+    assert found.max_abs_err == pytest.approx(0.9, rel=1e-3)  # the largest of what was added
     assert all(trace.divergence is None for trace in traced(ProductThenAdd))
 
 
