@@ -18,7 +18,7 @@ from acgate.checkpointing.operators import (
     resolve,
 )
 from acgate.checkpointing.selective import load_function
-from acgate.vocabulary import FindingKind
+from acgate.finding_kinds import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

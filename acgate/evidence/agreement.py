@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from acgate.evidence.agreement_records import MAX_DECISIONS, Agreement, BatchTensor, RegionSeen
 from acgate.evidence.records import Fact
-from acgate.vocabulary import FindingKind
+from acgate.finding_kinds import FindingKind
 
 __all__ = ["MAX_DECISIONS", "Agreement", "BatchTensor", "RegionSeen", "disagreements"]
 

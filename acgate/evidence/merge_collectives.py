@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from acgate.evidence.merge_values import named, same_data, stages
 from acgate.evidence.records import Fact
-from acgate.vocabulary import FindingKind
+from acgate.finding_kinds import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from acgate.errors import EvidenceError
 from acgate.evidence.merge_values import combined, named, same_data, stages, union
 from acgate.evidence.records import Fact
 from acgate.evidence.step_records import TensorRecord
-from acgate.vocabulary import FindingKind
+from acgate.finding_kinds import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

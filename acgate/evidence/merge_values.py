@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from acgate.evidence.records import Fact
-from acgate.vocabulary import FindingKind
+from acgate.finding_kinds import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

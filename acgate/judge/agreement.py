@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.finding_kinds import FindingKind
 from acgate.judge import rank_wording as wording
 from acgate.judge.allowances import apply_allowances, outcome_of_finding
 from acgate.judge.cases import Judged
@@ -13,7 +14,7 @@ from acgate.judge.verdict import Case
 from acgate.judge.wiring import AGREEMENT, make_finding
 from acgate.plan.follow_up import audit_name
 from acgate.plan.matrix import ACROSS, REFERENCE
-from acgate.vocabulary import Check, FindingKind, Outcome
+from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
     from acgate.evidence.records import TrackEvidence

@@ -6,7 +6,8 @@ import fnmatch
 from typing import TYPE_CHECKING
 
 from acgate.evidence.records import Fact
-from acgate.vocabulary import Outcome, Severity
+from acgate.finding_kinds import Severity
+from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
+from acgate.finding_kinds import FindingKind, Severity
 from acgate.judge import cause_wording as wording
 from acgate.judge.cause_making import make_cause
 from acgate.judge.figures import count, listed
 from acgate.judge.lines import name_of
 from acgate.judge.structure import structure_faults
-from acgate.vocabulary import FindingKind, Implementation, Quantity, Severity
+from acgate.vocabulary import Implementation, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

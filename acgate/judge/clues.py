@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
+from acgate.finding_kinds import FindingKind, Severity
 from acgate.judge import finding_wording
 from acgate.judge.figures import count, listed
 from acgate.judge.places import WORDS
-from acgate.vocabulary import Check, FindingKind, Quantity, Severity
+from acgate.vocabulary import Check, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

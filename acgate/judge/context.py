@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from acgate.finding_kinds import FindingKind
 from acgate.judge import finding_wording
 from acgate.judge.allowances import apply_allowances
 from acgate.judge.compare import Comparison, compare
 from acgate.judge.rulings import Ruling, rule
 from acgate.judge.side_effects import SideComparison, compare_sides
 from acgate.judge.wiring import engagement_findings, make_finding, wiring_findings
-from acgate.vocabulary import Check, FindingKind
+from acgate.vocabulary import Check
 
 if TYPE_CHECKING:
     from acgate.evidence.records import TrackEvidence

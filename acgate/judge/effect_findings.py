@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.finding_kinds import FindingKind
 from acgate.judge.figures import count, listed
-from acgate.vocabulary import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

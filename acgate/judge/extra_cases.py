@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.finding_kinds import FindingKind
 from acgate.judge import finding_wording, rank_wording, run_wording, wording
 from acgate.judge.allowances import apply_allowances, outcome_of_finding
 from acgate.judge.audit import new_sides, news
@@ -22,7 +23,7 @@ from acgate.judge.verdict import Case
 from acgate.judge.wiring import make_finding
 from acgate.plan.follow_up import audit_name
 from acgate.plan.matrix import AUDIT
-from acgate.vocabulary import Check, FindingKind, Outcome, Schedule
+from acgate.vocabulary import Check, Outcome, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

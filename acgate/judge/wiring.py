@@ -6,10 +6,11 @@ from collections import Counter
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from acgate.finding_kinds import FindingKind
 from acgate.judge import finding_wording as wording
 from acgate.judge.effect_findings import effect_findings
 from acgate.judge.verdict import Finding
-from acgate.vocabulary import FindingKind, Implementation
+from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

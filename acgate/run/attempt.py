@@ -10,6 +10,7 @@ import torch
 
 from acgate.errors import AcgateError
 from acgate.evidence.records import Fact, Raised
+from acgate.finding_kinds import FindingKind
 from acgate.observe import memory, module_state
 from acgate.observe.calls import CallCounter
 from acgate.observe.effects import Surroundings
@@ -36,7 +37,6 @@ from acgate.targets.blocks import find_blocks
 from acgate.targets.fresh import own_modules
 from acgate.targets.load import load_target
 from acgate.topology.unwrap import core_of, parameter_names
-from acgate.vocabulary import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

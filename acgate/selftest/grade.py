@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from acgate.errors import ExitCode
+from acgate.finding_kinds import Severity
 from acgate.selftest.places import line_in, marked_lines
 from acgate.selftest.results import Named, Outcome, Result, Turn
 from acgate.vocabulary import Outcome as Judged
-from acgate.vocabulary import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

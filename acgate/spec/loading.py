@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from acgate.errors import UsageError
+from acgate.finding_kinds import FindingKind
 from acgate.spec.combinations import contradictions
 from acgate.spec.document import anchored, frozen, read_toml
 from acgate.spec.explain import did_you_mean, explain, key_names, misnamed, place_of, shown
 from acgate.spec.models import GateSpec
 from acgate.spec.policy import load_policy, parse_policy
-from acgate.vocabulary import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

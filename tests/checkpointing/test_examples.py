@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from acgate.checkpointing import apply_policy, lint_policy, prove_chain
+from acgate.finding_kinds import FindingKind
 from acgate.spec.policy import load_policy
-from acgate.vocabulary import FindingKind
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "policies"
 BLOCKS = [f"layers.{i}" for i in range(5)]

@@ -6,8 +6,8 @@ import pytest
 
 from acgate.checkpointing import lint_policy
 from acgate.errors import PolicyError
+from acgate.finding_kinds import FindingKind
 from acgate.spec.models import Policy, SelectivePolicy
-from acgate.vocabulary import FindingKind
 
 
 def lint(**options):

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acgate.evidence.agreement import Agreement, BatchTensor, RegionSeen, disagreements
-from acgate.vocabulary import FindingKind, Implementation
+from acgate.finding_kinds import FindingKind
+from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,12 @@ from acgate.errors import EvidenceError
 from acgate.evidence.merge import JOB_FIELDS, merge
 from acgate.evidence.records import Fact, ParameterRecord, Raised, Structure, TrackEvidence
 from acgate.evidence.step_records import StateRecord
+from acgate.finding_kinds import FindingKind
 from acgate.judge.compare import compare
 from acgate.judge.side_effects import compare_sides
 from acgate.plan.cell import Cell
 from acgate.plan.job import Details, Plant
-from acgate.vocabulary import FindingKind, Schedule
+from acgate.vocabulary import Schedule
 
 
 def facts_of(evidence: TrackEvidence, kind: FindingKind) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ from acgate.evidence.merge import merge
 from acgate.evidence.records import Raised, TrackEvidence
 from acgate.evidence.region_records import Collective, RegionRecord
 from acgate.evidence.trace_records import ModuleOutput
-from acgate.vocabulary import FindingKind, Implementation
+from acgate.finding_kinds import FindingKind
+from acgate.vocabulary import Implementation
 
 ABOUT_COLLECTIVES = {
     FindingKind.COLLECTIVES_DIFFER,

@@ -10,9 +10,10 @@ from acgate.errors import EvidenceError
 from acgate.evidence.merge import merge
 from acgate.evidence.records import Raised, TrackEvidence
 from acgate.evidence.step_records import Seconds, StateRecord, StepRecord
+from acgate.finding_kinds import FindingKind
 from acgate.judge.compare import compare
 from acgate.judge.side_effects import compare_sides
-from acgate.vocabulary import FindingKind, Schedule
+from acgate.vocabulary import Schedule
 
 RAISED = Raised(type="E", message="m", phase="forward")
 

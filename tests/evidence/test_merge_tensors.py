@@ -13,7 +13,8 @@ from acgate.evidence.merge_tensors import FACTS, Moment, Replicas, merge_by_name
 from acgate.evidence.merge_values import combined
 from acgate.evidence.records import RankRecord
 from acgate.evidence.step_records import TensorRecord
-from acgate.vocabulary import FindingKind, Quantity
+from acgate.finding_kinds import FindingKind
+from acgate.vocabulary import Quantity
 
 MOMENT = Moment(2, 1, Quantity.GRADIENT)
 numbers = st.floats(-1e150, 1e150) | st.sampled_from((math.nan, math.inf, -math.inf))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from acgate import gate
+from acgate.finding_kinds import FindingKind
 from acgate.spec.models import Allow, GateSpec
-from acgate.vocabulary import FindingKind, Outcome
+from acgate.vocabulary import Outcome
 from fixtures import catalog
 
 FIXTURES = [(path, catalog.load(path).EXPECT) for path in catalog.paths_here()]

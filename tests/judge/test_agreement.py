@@ -8,10 +8,11 @@ import pytest
 
 from acgate.errors import ExitCode
 from acgate.evidence.records import Fact, Raised
+from acgate.finding_kinds import FindingKind, Severity
 from acgate.judge.ranks import alone, differing_ranks
 from acgate.judge.wiring import AGREEMENT
 from acgate.spec.models import Allow, GateSpec
-from acgate.vocabulary import FindingKind, Outcome, Quantity, Severity
+from acgate.vocabulary import Outcome, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

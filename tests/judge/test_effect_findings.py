@@ -8,9 +8,10 @@ import pytest
 
 from acgate.evidence.region_records import RegionRecord
 from acgate.evidence.trace_records import Effect
+from acgate.finding_kinds import FindingKind, Severity
 from acgate.judge.effect_findings import effect_findings
 from acgate.spec.models import Allow
-from acgate.vocabulary import FindingKind, Implementation, Outcome, Severity
+from acgate.vocabulary import Implementation, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acgate.evidence.records import Fact, Raised
-from acgate.vocabulary import FindingKind, Outcome
+from acgate.finding_kinds import FindingKind
+from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,11 @@ from acgate.errors import ExitCode
 from acgate.evidence.records import Fact
 from acgate.evidence.region_records import RegionRecord, ValueMismatch
 from acgate.evidence.step_records import StateRecord
+from acgate.finding_kinds import FindingKind, Severity
 from acgate.judge.allowances import apply_allowances, outcome_of_finding
 from acgate.judge.wiring import make_finding
 from acgate.spec.models import Allow
-from acgate.vocabulary import FindingKind, Implementation, Outcome, Severity
+from acgate.vocabulary import Implementation, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
