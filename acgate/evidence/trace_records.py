@@ -122,6 +122,7 @@ EffectKind = Literal[
     "socket",
     "process",
     "collective",
+    "argument",
 ]
 
 
@@ -148,6 +149,30 @@ class Effect(Frozen):
     only_grew: bool = False
 
 
+class Moved(Frozen):
+    """Something outside of a region that its replay finds otherwise than its forward found it.
+
+    Attributes:
+        kind: As of an `Effect`; `argument` is one that torch hands to forward and replay alike.
+        name: What it is, such as `layers.0.strength`, `global SETTINGS`, `input 1`.
+        module: The module that has it; empty for none.
+        before: What the forward found when it began, where that is short.
+        after: What the replay finds when it begins.
+        read_at: Lines that name it, in functions that the replay calls.
+        stored_at: Lines of the target's code that store to it, the likeliest first.
+        by_forward: The forward itself had changed it when it was over; not looked at for arguments.
+    """
+
+    kind: EffectKind
+    name: str
+    module: str = ""
+    before: str = ""
+    after: str = ""
+    read_at: tuple[str, ...] = ()
+    stored_at: tuple[str, ...] = ()
+    by_forward: bool = False
+
+
 class RegionTrace(Frozen):
     """What the trace of one region says about its first replay.
 
@@ -158,6 +183,7 @@ class RegionTrace(Frozen):
         saved: Tensors that the forward and the replay saved for backward.
         generators: Generators that the forward drew from, or that the replay changed.
         effects: What the replay changed or did outside.
+        between: What the replay found otherwise than the forward did, and that its code names.
         hooks: Calls of hooks on the region's modules in forward and replay, by hook, where they differ.
         devices: Device types of the region's tensors.
     """
@@ -168,6 +194,7 @@ class RegionTrace(Frozen):
     saved: tuple[int, int] = (0, 0)
     generators: tuple[GeneratorUse, ...] = ()
     effects: tuple[Effect, ...] = ()
+    between: tuple[Moved, ...] = ()
     hooks: dict[str, tuple[int, int]] = {}
     devices: tuple[str, ...] = ()
 

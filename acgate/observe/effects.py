@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from acgate.evidence.names import naming
 from acgate.evidence.trace_records import Effect
@@ -101,10 +101,10 @@ class RegionEffects:
 
     # -- what the seam tells: see `EffectsListener` -------------------------------------------------
 
-    def forward_began(self, region: Region) -> None:
+    def forward_began(self, region: Region, arguments: tuple[Any, ...] = (), others: Any = ()) -> None:
         """The checkpointed function is about to run in the forward."""
         if self._full is not None:
-            self._full.forward_began(region)
+            self._full.forward_began(region, (*arguments, *others))
 
     def forward_ended(self, region: Region) -> None:
         """It has run."""
@@ -120,10 +120,10 @@ class RegionEffects:
         if len(self._replays) == 1:
             self._doings.start()
 
-    def replay_restored(self, region: Region) -> None:
+    def replay_restored(self, region: Region, arguments: tuple[Any, ...] = (), others: Any = ()) -> None:
         """What checkpointing keeps is put back, and the function runs next."""
         if self._full is not None:
-            self._full.replay_restored(region)
+            self._full.replay_restored(region, (*arguments, *others))
 
     def replay_left(self, region: Region) -> None:
         """The function is over, and torch has not yet taken its states away again."""
@@ -139,6 +139,7 @@ class RegionEffects:
         told = self._told.pop(id(region))
         if self._full is not None:
             told.settle(*self._full.replay_ended(region))
+            region.between = self._full.between(region)
             region.generators = list(self._full.generators(region))
             region.hooks = self._full.hooks(region, told.effects.values())
         region.effects = told.all()

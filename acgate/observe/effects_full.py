@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from acgate.observe.effects_generators import Generators
 from acgate.observe.effects_lines import Calls, Lines, touching
-from acgate.observe.effects_places import placed
-from acgate.observe.effects_state import StateLook, changes
+from acgate.observe.effects_names import SETTING
+from acgate.observe.effects_places import moved, placed
+from acgate.observe.effects_state import StateLook, changes, seen_in, texts
 from acgate.observe.outside_state import OutsideState
 from acgate.observe.seam_torch import is_compiled
 
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from acgate.evidence.trace_records import Effect, GeneratorUse
+    from acgate.evidence.trace_records import Effect, GeneratorUse, Moved
     from acgate.observe.effects_state import Seen
     from acgate.observe.region import Region
+
+
+_GRADIENTS = f"{SETTING}grad_enabled"
 
 
 def _nothing() -> Mapping[str, Any]:
@@ -45,12 +49,28 @@ class Surroundings:
 
 @dataclass(slots=True, eq=False)
 class _Look:
-    """What was seen of one region."""
+    """What was seen of one region.
+
+    Attributes:
+        found: What its forward found beside the model's tensors; None where nobody looked.
+        left: What its forward left of that.
+        met: What its replay met of that when it began.
+        arguments: What the arguments of its forward held beside tensors.
+        replay_arguments: What the same arguments hold when its replay begins.
+        before: What there was before its replay.
+        between: What of that its replay found otherwise than its forward.
+    """
 
     hooks_before: Counter[str] = field(default_factory=Counter)
     forward_hooks: Counter[str] = field(default_factory=Counter)
     replay_hooks: Counter[str] = field(default_factory=Counter)
+    found: Mapping[str, Seen] | None = None
+    left: Mapping[str, Seen] = field(default_factory=dict)
+    met: Mapping[str, Seen] = field(default_factory=dict)
+    arguments: Mapping[str, Seen] = field(default_factory=dict)
+    replay_arguments: Mapping[str, Seen] = field(default_factory=dict)
     before: Mapping[str, Seen] = field(default_factory=dict)
+    between: list[Moved] = field(default_factory=list)
 
 
 def left(running: list[Region], region: Region) -> bool:
@@ -81,7 +101,7 @@ class FullLook:
             surroundings: What there is beside it.
         """
         self._model = model
-        namespaces = tuple(surroundings.namespaces())
+        namespaces = self._namespaces = tuple(surroundings.namespaces())
         outside = OutsideState(model, namespaces)
         self._state = StateLook(model, outside, surroundings.others)
         self._generators = Generators(model, namespaces, surroundings.generators)
@@ -92,9 +112,10 @@ class FullLook:
         self._forwards: list[Region] = []
         self._replays: list[Region] = []
 
-    def forward_began(self, region: Region) -> None:
-        """The forward of a region is about to run."""
+    def forward_began(self, region: Region, arguments: Iterable[object] = ()) -> None:
+        """The forward of a region is about to run, with these arguments."""
         look = self._looks[id(region)] = _Look()
+        look.found, look.arguments = self._state.glance(region.name), seen_in(arguments)
         self._generators.forward_began(region)
         look.hooks_before = self._calls.counts()
         self._forwards.append(region)
@@ -110,20 +131,25 @@ class FullLook:
             self._stop_following()
         self._generators.forward_ended(region)
         look = self._looks[id(region)]
+        look.left = self._state.glance(region.name)
         look.forward_hooks = self._calls.counts() - look.hooks_before
 
     def replay_began(self, region: Region) -> None:
         """A replay of a region is about to put back what checkpointing kept."""
         look = self._looks.setdefault(id(region), _Look())
         self._generators.replay_began(region)
+        look.met = self._state.glance(region.name) if look.found is not None else {}
         look.before = self._state.look(region.name)
         look.hooks_before = self._calls.counts()
         self._replays.append(region)
         if self._follows and len(self._replays) == 1:
             self._calls.start()
 
-    def replay_restored(self, region: Region) -> None:
+    def replay_restored(self, region: Region, arguments: Iterable[object] = ()) -> None:
         """A replay put back what checkpointing kept, and its function is about to run."""
+        look = self._looks[id(region)]
+        if look.arguments:
+            look.replay_arguments = seen_in(arguments)
         self._generators.replay_restored(region)
 
     def replay_left(self, region: Region) -> None:
@@ -141,7 +167,29 @@ class FullLook:
         self._generators.replay_ended(region)
         before, look.before = look.before, {}
         after = self._state.look(region.name)
-        return list(placed(changes(before, after), self._calls.called)), frozenset(after)
+        found = list(placed(changes(before, after), self._calls.called))
+        look.between = self._between(look)
+        return found, frozenset(after)
+
+    def between(self, region: Region) -> list[Moved]:
+        """Return what the replay of a region found otherwise than its forward had found it."""
+        return self._looks[id(region)].between
+
+    def _between(self, look: _Look) -> list[Moved]:
+        """Return what a replay met otherwise than its forward had found it."""
+        if look.found is None:
+            return []
+        then, now = dict(look.found), dict(look.met)
+        by_forward = {effect.name for effect in changes(then, look.left)}
+        if look.replay_arguments:
+            then.update(look.arguments)
+            now.update(look.replay_arguments)
+        for states in (then, now):
+            states.pop(_GRADIENTS, None)  # backward switches them off for itself
+        different = list(changes(then, now))
+        told = {e.name: texts(then.get(e.name), now.get(e.name)) for e in different}
+        look.found, look.left, look.met, look.arguments, look.replay_arguments = None, {}, {}, {}, {}
+        return moved(different, told, self._calls.called, self._namespaces, by_forward)
 
     def operator_ran(self, source: str) -> None:
         """An operator of a forward ran at a line of the target's code; asked where lines are not followed."""

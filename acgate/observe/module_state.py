@@ -17,7 +17,7 @@ from acgate.observe.content_hash import describe
 from acgate.observe.iterator_digest import has_position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MAX_LOG_ITEMS = 1_000
 
@@ -93,13 +93,17 @@ def tensors_inside(value: object, seen: set[int] | None = None) -> Iterator[torc
                 waiting.extend(getattr(current, "__dict__", {}).values())
 
 
-def attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
-    """Yield name and value of everything that `snapshot` records."""
+def _everywhere(_name: str) -> bool:
+    return True
+
+
+def attributes(model: nn.Module, among: Callable[[str], bool] = _everywhere) -> Iterator[tuple[str, object]]:
+    """Yield name and value of everything that `snapshot` records, of all modules or `among` these names."""
     # A parameter in an ordinary list is a parameter all the same.
     seen = {id(t) for t in itertools.chain(model.parameters(), model.buffers())}
     name_of = naming(model)
     for prefix, module in model.named_modules():
-        if is_wrapper(module):
+        if is_wrapper(module) or not among(name_of(prefix)):
             continue
         for name, value in vars(module).items():
             if name in _INTERNAL or name in _SWITCHES or name.startswith(_SHARING):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from acgate.evidence.region_records import RegionRecord, ValueMismatch
 
 if TYPE_CHECKING:
-    from acgate.evidence.trace_records import Effect, GeneratorUse, RegionTrace
+    from acgate.evidence.trace_records import Effect, GeneratorUse, Moved, RegionTrace
     from acgate.observe.operator_mode import OperatorCall
     from acgate.observe.operator_traits import OperatorTraits
     from acgate.observe.trace_entry import RegionLog
@@ -100,6 +100,7 @@ class Region:
         counted: False for what a replay enters again, which was counted in the forward.
         producers: Which operator made a storage, and in which of its calls.
         effects: What its replay did outside, filled by an `EffectsListener`.
+        between: What its replay found otherwise than its forward, filled by an `EffectsListener`.
         generators: What its forward and replay did with generators, filled by an `EffectsListener`.
         hooks: Calls of hooks in forward and replay where they differ, filled by an `EffectsListener`.
         log: Its operators, while a trace is made.
@@ -137,6 +138,7 @@ class Region:
     unexplained_bytes: int = 0
     mismatches: dict[int, ValueMismatch] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
+    between: list[Moved] = field(default_factory=list)
     generators: list[GeneratorUse] = field(default_factory=list)
     hooks: dict[str, tuple[int, int]] = field(default_factory=dict)
     log: RegionLog | None = None
@@ -176,7 +178,20 @@ class Region:
             unexplained_bytes=self.unexplained_bytes,
             mismatches=tuple(self.mismatches[position] for position in sorted(self.mismatches)),
             effects=tuple(effect for effect in self.effects if effect.kind in _CHEAP or effect.operator),
-            trace=self.trace,
+            trace=self._trace(),
+        )
+
+    def _trace(self) -> RegionTrace | None:
+        """Return the trace, with what is known of the replay by now: a comparison comes before its end."""
+        if self.trace is None:
+            return None
+        return self.trace.model_copy(
+            update={
+                "effects": tuple(self.effects),
+                "between": tuple(self.between),
+                "generators": tuple(self.generators),
+                "hooks": dict(self.hooks),
+            }
         )
 
 
@@ -188,8 +203,14 @@ class EffectsListener(Protocol):
     returns. A replay that torch stops early, or that raises, ends all the same.
     """
 
-    def forward_began(self, region: Region) -> None:
-        """The checkpointed function is about to run in the forward."""
+    def forward_began(self, region: Region, arguments: tuple[Any, ...] = (), others: Any = ()) -> None:
+        """The checkpointed function is about to run in the forward, with these arguments.
+
+        Args:
+            region: Whose forward begins.
+            arguments: By position.
+            others: What else it is given: mappings of keywords, and what `functools.partial` bound.
+        """
 
     def forward_ended(self, region: Region) -> None:
         """It has run; not called where it raised."""
@@ -197,7 +218,7 @@ class EffectsListener(Protocol):
     def replay_began(self, region: Region) -> None:
         """Backward is about to replay the region: torch has not yet put back any state."""
 
-    def replay_restored(self, region: Region) -> None:
+    def replay_restored(self, region: Region, arguments: tuple[Any, ...] = (), others: Any = ()) -> None:
         """Torch has put back what it keeps (generators, autocast), and the function runs next.
 
         The reentrant form is first seen here: `replay_began` comes right before, in the same state.

@@ -53,7 +53,7 @@ class Listeners:
         if self.recorder is not None:
             self.recorder.entered(region, inputs, others)
         if self.effects is not None:
-            self.effects.forward_began(region)
+            self.effects.forward_began(region, inputs, others)
 
     def left(self, region: Region, cached: Iterable[torch.Tensor]) -> None:
         """The forward of a region is over; `cached` is what its policy keeps."""
@@ -77,7 +77,7 @@ class Listeners:
             yield
             return
         if self.effects is not None:
-            self.effects.replay_restored(region)
+            self.effects.replay_restored(region, inputs, others)
         if self.recorder is not None:
             self.recorder.replay_began(region, inputs, others)
         error: BaseException | None = None
