@@ -25,6 +25,18 @@ class ValueMismatch(Frozen):
     call: int | None = None
 
 
+class Kept(Frozen):
+    """Who keeps memory of a region alive until backward.
+
+    Attributes:
+        name: Such as `Square.forward, ctx.x`.
+        source: Line that keeps it.
+    """
+
+    name: str
+    source: str = ""
+
+
 class RegionRecord(Frozen):
     """One checkpointed call, as seen in the observed step.
 
@@ -57,6 +69,7 @@ class RegionRecord(Frozen):
         saved_bytes: Storage that the selective policy keeps.
         unexplained_bytes: Storage made in the region, alive until backward, that neither the
             policy, the module tree nor later operators account for.
+        kept: Who keeps that, as far as it is known: contexts of custom autograd Functions.
         mismatches: Saved tensors whose replay differs by value (explains, does not judge).
         effects: What its replay did outside that any observed step notices (logging, files, sockets, output,
             tensors outside that operators wrote to).
@@ -93,6 +106,7 @@ class RegionRecord(Frozen):
     freed_bytes: int = 0
     saved_bytes: int = 0
     unexplained_bytes: int = 0
+    kept: tuple[Kept, ...] = ()
     mismatches: tuple[ValueMismatch, ...] = ()
     effects: tuple[Effect, ...] = ()
     trace: RegionTrace | None = None

@@ -23,6 +23,7 @@ from acgate.observe.seam import RegionMonitor
 from acgate.observe.seam_exclusion import only_regions
 from acgate.observe.seam_gathered import gathered_memory
 from acgate.observe.step_trace import StepTrace, TraceMode
+from acgate.observe.trace_reads import NameTable
 from acgate.observe.whereabouts import Whereabouts
 from acgate.vocabulary import Implementation
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from acgate.observe.trace_recorder import TraceRecorder
     from acgate.plan.job import Plant
 
 
@@ -137,8 +139,7 @@ class Observer:
             self._whereabouts.follows(step)
         if observe:
             self._ledger = Ledger()
-            named = self._named_generators
-            recorder = self._monitor.recording(self._ledger, named) if self._explain else None
+            recorder = self._recorder() if self._explain else None
             known, told = self._existing(), self._monitor.operator_ran
             mode = OperatorMode(self._ledger, known, told, self._trace, recorder)
             notes = RegionNotes(self._model, self._ledger, mode.base)
@@ -232,6 +233,12 @@ class Observer:
     def planted(self) -> bool:
         """Say whether the fault was really put in, here."""
         return self._monitor.planting.done
+
+    def _recorder(self) -> TraceRecorder:
+        """Return what traces the operators of the step that begins."""
+        serial, own_code = self._ledger.serial, self._surroundings.namespaces()
+        table = NameTable(self._model, serial, self._named_generators, own_code)
+        return self._monitor.recording(self._ledger, table)
 
     def _named_generators(self) -> dict[str, Any]:
         surroundings = self._surroundings

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from acgate.evidence.region_records import RegionRecord, ValueMismatch
+from acgate.evidence.region_records import Kept, RegionRecord, ValueMismatch
 
 if TYPE_CHECKING:
     from acgate.evidence.trace_records import Effect, GeneratorUse, Moved, RegionTrace
@@ -105,6 +105,8 @@ class Region:
         hooks: Calls of hooks in forward and replay where they differ, filled by an `EffectsListener`.
         log: Its operators, while a trace is made.
         trace: What the operators of forward and replay say.
+        recomputed: Storage that the replay saved, by position of a mismatch.
+        kept: Who keeps memory of the region alive that nothing accounts for.
     """
 
     name: str
@@ -143,6 +145,8 @@ class Region:
     hooks: dict[str, tuple[int, int]] = field(default_factory=dict)
     log: RegionLog | None = None
     trace: RegionTrace | None = None
+    recomputed: dict[int, int] = field(default_factory=dict)
+    kept: list[Kept] = field(default_factory=list)
 
     def record(self) -> RegionRecord:
         """Return what was gathered as plain data."""
@@ -176,6 +180,7 @@ class Region:
             freed_bytes=self.freed_bytes,
             saved_bytes=self.saved_bytes,
             unexplained_bytes=self.unexplained_bytes,
+            kept=tuple(dict.fromkeys(self.kept)),
             mismatches=tuple(self.mismatches[position] for position in sorted(self.mismatches)),
             effects=tuple(effect for effect in self.effects if effect.kind in _CHEAP or effect.operator),
             trace=self._trace(),

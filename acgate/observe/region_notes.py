@@ -13,6 +13,7 @@ from acgate.observe.ledger import Ledger, inner_tensors
 from acgate.observe.module_state import held_tensors, tensors_inside
 from acgate.observe.operator_traits import traits
 from acgate.observe.region import Decisions, Packed, Region, SavedOutput
+from acgate.observe.region_keepers import kept_by_functions
 from acgate.observe.seam_torch import in_backward, plain_parts, quiet
 
 if TYPE_CHECKING:
@@ -164,14 +165,16 @@ class RegionNotes:
                 if tuple(content_hash(t) for t in tensors) != output.hashes:
                     region.decisions.changed.add(output.name)
 
-    @staticmethod
-    def compare_replayed(region: Region, recomputed: Iterable[tuple[int, torch.Tensor]]) -> None:
+    def compare_replayed(self, region: Region, recomputed: Iterable[tuple[int, torch.Tensor]]) -> None:
         """See whether recomputed tensors contain what the forward saved at the same position."""
         for position, tensor in recomputed:
             if position >= len(region.packs) or position in region.mismatches:
                 continue
             packed = region.packs[position]
             if content_hash(tensor) != packed.hash:
+                parts = [part for part in plain_parts(tensor) if part.device.type != "meta"]
+                if parts:
+                    region.recomputed[position] = self._ledger.serial(parts[0])
                 region.mismatches[position] = ValueMismatch(
                     position=position,
                     shape=packed.shape,
@@ -200,8 +203,12 @@ class RegionNotes:
         if left and self._collect:
             gc.collect()  # a cycle that only waits for the collector keeps nothing
             left = self._unexplained(explained)
-        for serial in left:
-            self._owner[serial].unexplained_bytes += self._ledger.size([serial])
+        keepers = kept_by_functions(held, self.serials) if left and self._collect else {}
+        for serial in sorted(left):
+            owner = self._owner[serial]
+            owner.unexplained_bytes += self._ledger.size([serial])
+            if serial in keepers:
+                owner.kept.append(keepers[serial])
 
     def _unexplained(self, explained: set[int]) -> frozenset[int]:
         found = (self._ledger.alive() & self._owner.keys()) - explained

@@ -32,7 +32,7 @@ from acgate.observe.trace_recorder import TraceRecorder
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from typing import Self
 
     from acgate.evidence.region_records import RegionRecord
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from acgate.observe.operator_mode import OperatorCall
     from acgate.observe.region import EffectsListener
     from acgate.observe.region_notes import RegionNotes
+    from acgate.observe.trace_reads import NameTable
     from acgate.observe.whereabouts import Whereabouts
     from acgate.plan.job import Plant
 
@@ -267,17 +268,16 @@ class RegionMonitor:
         listeners.notes, listeners.effects, listeners.recorder = notes, effects, recorder
         self._calls.on_forward = recorder.module_called if recorder is not None else None
 
-    def recording(self, ledger: Ledger, generators: Callable[[], Mapping[str, Any]]) -> TraceRecorder:
-        """Return what traces the operators of a step; `generators` returns those that have a name."""
+    def recording(self, ledger: Ledger, names: NameTable) -> TraceRecorder:
+        """Return what traces the operators of a step; `names` are those of what operators read."""
         return TraceRecorder(
-            self._model,
+            names,
             ledger,
             local_tensors,
             self._names,
             lambda: self._active,
             self._calls.forward,
             self.listeners.operator_told,
-            generators,
         )
 
     def before_backward(self, held: object = None) -> None:

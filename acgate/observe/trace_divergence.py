@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.evidence.trace_records import Divergence, OperatorAt, Read, RegionTrace
+from acgate.evidence.trace_records import Divergence, RegionTrace
 from acgate.observe.trace_alignment import align
 from acgate.observe.trace_context import GRAD_MODE, TRAINING
 from acgate.observe.trace_context import differences as context_differences
 from acgate.observe.trace_flow import Difference, differences, results_differ
 from acgate.observe.trace_size import size_of
+from acgate.observe.trace_telling import Telling, unseen_divergence
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from acgate.observe.region import Region
     from acgate.observe.trace_alignment import Pair
-    from acgate.observe.trace_entry import Argument, Entry, RegionLog
+    from acgate.observe.trace_entry import Entry, RegionLog
     from acgate.observe.trace_log import OperatorLog
 
 
@@ -36,7 +37,7 @@ class Comparison:
         self._log = log
         self._steps = steps
         self._pairs = align(log.forward, log.replay, open_end=log.ended == "stopped")
-        self._places: dict[int, OperatorAt] = {}
+        self._tell = Telling(log, steps)
 
     def trace(self) -> RegionTrace:
         """Return what there is to say of the region."""
@@ -46,7 +47,7 @@ class Comparison:
         harmless = next((d for d in found if d not in reached), None)
         divergence = self._told(matters) if matters is not None else None
         if divergence is None and self._wrong():
-            divergence = self._unseen()
+            divergence = unseen_divergence(self._region, self._log, self._pairs, self._tell)
             if divergence is None and harmless is not None:
                 divergence, harmless = self._told(harmless), None
         region = self._region
@@ -110,7 +111,7 @@ class Comparison:
     # -- telling ----------------------------------------------------------------------------------
 
     def _told(self, difference: Difference) -> Divergence:
-        pair = self._pairs[difference.position]
+        tell, pair = self._tell, self._pairs[difference.position]
         one, other = pair.forward, pair.replay
         if difference.reason == "operator":
             one, other = self._neighbours(difference.position)
@@ -121,13 +122,13 @@ class Comparison:
         context = self._context(one, other, difference)
         first = self._first_value(difference)
         size = size_of(*first) if first is not None else (None, None, None)
-        reads = [self._read(a, b, known, other) for a, b in difference.reads]
+        reads = [tell.read(a, b, known, other) for a, b in difference.reads]
         if difference.reason == "cached" and one is not None:
-            reads.extend(self._cached_writer(one, other))
+            reads.extend(tell.kept_and_written(one, other))
         return Divergence(
             what=self._what(difference, context),
-            forward=self._at(one, self._log.forward),
-            replay=self._at(other, self._log.replay),
+            forward=tell.forward(one),
+            replay=tell.replay(other),
             arguments=(one.arguments, other.arguments)
             if difference.reason == "arguments" and one is not None and other is not None
             else None,
@@ -137,10 +138,8 @@ class Comparison:
             generator=known.generator,
             chooses=known.chooses,
             uninitialised=known.uninitialised,
-            swapped_with=self._at(self._swapped(one, other), self._log.forward),
-            first_value=self._at(first[0], self._log.forward)
-            if first is not None and difference.reason == "operator"
-            else None,
+            swapped_with=tell.forward(self._swapped(one, other)),
+            first_value=tell.forward(first[0]) if first and difference.reason == "operator" else None,
             max_abs_err=size[0],
             scale=size[1],
             rel_err=size[2],
@@ -196,31 +195,6 @@ class Comparison:
                 return pair.forward, pair.replay
         return None
 
-    def _read(self, a: Argument, b: Argument, one: Entry, other: Entry | None) -> Read:
-        kind, name = (
-            self._log.inputs.get(a.serial)
-            or self._log.replay_inputs.get(b.serial)
-            or a.origin
-            or b.origin
-            or self._steps.names.origin(b.serial)
-            or ("other", "")
-        )
-        # where only one side read it, the other read none
-        same = a is not b and (a.serial, a.offset, a.tensor) == (b.serial, b.offset, b.tensor)
-        writer = None
-        if same and other is not None:
-            writer = self._steps.last_writer(a.serial, one.order - 1, other.order)
-        return Read(kind=kind, name=name, tensor=a.tensor, same_tensor=same, changed_by=self._outside(writer))
-
-    def _cached_writer(self, one: Entry, other: Entry | None) -> list[Read]:
-        last = other.order if other is not None else one.order
-        reads = []
-        for outcome in one.outcomes:
-            writer = self._steps.last_writer(outcome.serial, one.order, last)
-            if writer is not None:
-                reads.append(Read(kind="other", tensor=outcome.tensor, changed_by=self._outside(writer)))
-        return reads
-
     def _swapped(self, one: Entry | None, other: Entry | None) -> Entry | None:
         """Return the forward's call that the replay made here, where it made this one there."""
         if one is None or other is None:
@@ -231,52 +205,6 @@ class Comparison:
         if not any(_call(entry) == wanted for entry in self._log.replay):
             return None
         return next((entry for entry in self._log.forward if _call(entry) == given), None)
-
-    def _unseen(self) -> Divergence | None:
-        """Tell of a saved tensor that differs although every operator that both ran gave the same."""
-        region = self._region
-        ran = {id(pair.forward) for pair in self._pairs if pair.forward is not None}
-        for position in sorted(region.mismatches):
-            serial = self._steps.names.original(region.packs[position].serial)
-            touching = [
-                entry
-                for entry in self._log.forward
-                if serial in entry.written or any(o.serial == serial for o in entry.outcomes)
-            ]
-            if not touching:
-                continue
-            late = next((entry for entry in touching if id(entry) not in ran), None)
-            entry = late or touching[-1]
-            made = next((e for e in touching if not e.view), entry)
-            return Divergence(
-                what="missing" if late is not None else "result",
-                forward=self._at(entry, self._log.forward),
-                random=entry.random,
-                generator=entry.generator,
-                uninitialised=made.uninitialised,
-                context=context_differences(self._log.entered, self._log.replayed),
-            )
-        return None
-
-    def _outside(self, entry: Entry | None) -> OperatorAt | None:
-        """Tell an operator's place, with its number where it is in this region's forward."""
-        if entry is None:
-            return None
-        return self._at(entry, self._log.forward)
-
-    def _at(self, entry: Entry | None, among: Sequence[Entry]) -> OperatorAt | None:
-        if entry is None:
-            return None
-        index = next((number for number, one in enumerate(among) if one is entry), -1)
-        before = among[:index] if index >= 0 else ()
-        return OperatorAt(
-            index=index,
-            operator=entry.operator,
-            call=sum(one.operator == entry.operator for one in before),
-            module=entry.module,
-            source=entry.source,
-            results=entry.results,
-        )
 
 
 def _first(entries: Iterable[Entry | None]) -> Entry | None:

@@ -160,7 +160,14 @@ def _reads(one: Entry, other: Entry, forward: _Side, replay: _Side) -> tuple[tup
         if a.hash
         and b.hash
         and a.hash != b.hash
+        and not _cast(a, b)
         and (a.serial in forward.outside or b.serial in replay.outside)
         and not forward.taint.get(a.serial)
         and not replay.taint.get(b.serial)
     )
+
+
+def _cast(a: Argument, b: Argument) -> bool:
+    """Say whether one side read a copy in another dtype of what the other read, as autocast makes it."""
+    dtypes = (one.tensor.partition("[")[0] for one in (a, b))
+    return (a.serial, a.offset) == (b.serial, b.offset) and len(set(dtypes)) > 1

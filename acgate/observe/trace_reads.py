@@ -13,7 +13,7 @@ from acgate.evidence.names import naming
 from acgate.observe.seam_torch import plain_parts, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from acgate.observe.trace_entry import Origin
 
@@ -31,6 +31,7 @@ class NameTable:
         model: nn.Module,
         serial: Callable[[torch.Tensor], int],
         generators: Callable[[], Mapping[str, Any]],
+        namespaces: Iterable[types.ModuleType] = (),
     ) -> None:
         """Take a first look.
 
@@ -38,7 +39,9 @@ class NameTable:
             model: Whose tensors are named.
             serial: Gives the number of a tensor's storage.
             generators: Returns the generators that have a name.
+            namespaces: Modules of the target's own code, whose globals have names.
         """
+        self._namespaces = tuple(namespaces)
         self._generators = generators
         self._model = model
         self._serial = serial
@@ -79,7 +82,7 @@ class NameTable:
 
     def _look(self) -> None:
         with quiet():
-            for origin, tensor in _of_model(self._model):
+            for origin, tensor in (*_of_model(self._model), *_of_globals(self._namespaces)):
                 for serial in self._serials(tensor):
                     self._names.setdefault(serial, origin)
 
@@ -130,6 +133,15 @@ def _of_model(model: nn.Module) -> Iterator[tuple[Origin, torch.Tensor]]:
         for name, value in vars(module).items():
             if name not in _INTERNAL:
                 yield from _held(name_of(f"{prefix}.{name}".lstrip(".")), value, seen)
+
+
+def _of_globals(namespaces: Sequence[types.ModuleType]) -> Iterator[tuple[Origin, torch.Tensor]]:
+    seen: set[int] = set()
+    for namespace in namespaces:
+        for name, value in list(vars(namespace).items()):
+            if not name.startswith("__"):
+                for (_, place), tensor in _held(f"global {name}", value, seen):
+                    yield ("other", place), tensor
 
 
 def _held(

@@ -11,7 +11,8 @@ from acgate.observe.trace_context import region_context
 from acgate.observe.trace_divergence import Comparison
 from acgate.observe.trace_entry import RegionLog
 from acgate.observe.trace_log import OperatorLog
-from acgate.observe.trace_reads import NameTable, argument_names
+from acgate.observe.trace_reads import argument_names
+from acgate.observe.trace_telling import Telling, never_replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from acgate.observe.ledger import Ledger
     from acgate.observe.region import Region
     from acgate.observe.trace_entry import Entry
+    from acgate.observe.trace_reads import NameTable
 
 _STOPPED = "_StopRecomputationError"
 
@@ -30,26 +32,24 @@ class TraceRecorder:
 
     def __init__(  # noqa: PLR0917 - what the seam knows, without the seam
         self,
-        model: nn.Module,
+        table: NameTable,
         ledger: Ledger,
         local: Callable[[Any], Any],
         names: Mapping[int, str],
         active: Callable[[], Sequence[tuple[Region, bool]]],
         calls: Callable[[], Mapping[str, int]],
         told: Callable[[str, bool], None],
-        generators: Callable[[], Mapping[str, Any]],
     ) -> None:
         """Begin a step.
 
         Args:
-            model: Gives names.
+            table: Names of what operators read and draw from.
             ledger: Gives numbers to storages.
             local: Yields the plain tensors of this process in nested arguments.
             names: Canonical names of modules by identity.
             active: Returns the regions that run, from outer to inner, True where they are replayed.
             calls: Returns how often each module has been called in this forward.
             told: Takes the line of every operator of a region, and whether it is a replay's.
-            generators: Returns the generators that have a name.
         """
         self._names = names
         self._active = active
@@ -61,7 +61,7 @@ class TraceRecorder:
         self._home_made: dict[str, Region] = {}
         self._home_made_count: dict[str, int] = {}
         self.log = OperatorLog(
-            NameTable(model, ledger.serial, generators),
+            table,
             ledger,
             local,
             lambda module: names.get(id(module), type(module).__name__),
@@ -125,9 +125,11 @@ class TraceRecorder:
     def finish(self, region: Region) -> None:
         """Compare forward and replay of a region, once."""
         log = region.log
-        if log is None or region.trace is not None or (not log.ended and not log.replay):
+        if log is None or region.trace is not None:
             return
-        if not log.compiled:
+        if not log.ended and not log.replay:
+            region.trace = never_replayed(region, log, Telling(log, self.log))
+        elif not log.compiled:
             region.trace = Comparison(region, log, self.log).trace()
         self.log.forget_values(log)
         region.log = None
