@@ -16,6 +16,7 @@ from acgate.vocabulary import Implementation, Quantity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from acgate.evidence.region_records import Kept, RegionRecord
     from acgate.judge.cause_evidence import Witnesses
     from acgate.judge.verdict import Cause, Finding
 
@@ -67,13 +68,15 @@ def causes_by_findings(witnesses: Witnesses, *, of_numbers: bool) -> Iterator[Ca
     for kind, found in groups.items():
         first = found[0]
         places = listed([one.where for one in found])
-        yield make_cause(
-            _kind(witnesses, first),
-            first.where,
-            "wiring",
-            (f"{kind} at {places}: {first.sentence}", f"{first.where}: {first.detail}"),
-            advice=first.advice,
-        )
+        evidence = (f"{kind} at {places}: {first.sentence}", f"{first.where}: {first.detail}")
+        kept = _kept(witnesses, first)
+        if kept:
+            # the kind of what keeps it says what to do, better than that something does
+            told = f"kept by {listed([one.name for one in kept])}"
+            where, source = first.where, kept[0].source
+            yield make_cause(CauseKind.FUNCTION_STATE, where, "wiring", (told, *evidence), source=source)
+            continue
+        yield make_cause(_kind(witnesses, first), first.where, "wiring", evidence, advice=first.advice)
 
 
 def _kind(witnesses: Witnesses, finding: Finding) -> CauseKind:
@@ -82,6 +85,20 @@ def _kind(witnesses: Witnesses, finding: Finding) -> CauseKind:
     if finding.kind == FindingKind.REENTRANT and region and region.implementation is Implementation.HOME_MADE:
         return CauseKind.WIRING
     return _OF_FINDING.get(finding.kind, CauseKind.WIRING)
+
+
+def _kept(witnesses: Witnesses, finding: Finding) -> tuple[Kept, ...]:
+    """Return who keeps the memory of a region that a finding complains of, as far as it is known."""
+    if finding.kind != FindingKind.MEMORY_KEPT:
+        return ()
+    regions = (*witnesses.regions, *_observed(witnesses))
+    found = (one for region in regions if region.name == finding.where for one in region.kept)
+    return tuple(dict.fromkeys(found))
+
+
+def _observed(witnesses: Witnesses) -> tuple[RegionRecord, ...]:
+    seen = witnesses.context.candidate.observation
+    return seen.regions if seen else ()
 
 
 def _tells(finding: Finding, *, of_numbers: bool) -> bool:
