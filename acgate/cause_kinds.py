@@ -40,10 +40,10 @@ class CauseKind(enum.StrEnum):
     )
     ATTRIBUTE_CHANGED = (
         "attribute-changed",
-        "the forward changes Python state (an attribute, a cache, a counter, a global), and the"
-        " replay finds it changed",
-        "keep the state outside of the region and pass it in, or change it once per step outside of"
-        " the forward",
+        "Python state that the region reads (an attribute, a cache, a counter, a global) is not in the"
+        " replay what it was in the forward",
+        "pass the value into the region as an argument, and change the state outside of it: once per"
+        " step, before the forward or after backward",
     )
     PARAMETER_CHANGED = (
         "parameter-changed",
@@ -58,10 +58,10 @@ class CauseKind(enum.StrEnum):
     )
     LATE_BOUND = (
         "late-bound",
-        "the replay reads another tensor than its forward did: a name, attribute or iterator that is"
-        " bound anew after the forward",
-        "pass the tensor to the region as an argument; bind loop variables by default arguments or"
-        " functools.partial",
+        "the replay reads something else than its forward did under the same name: a variable or"
+        " attribute that was bound anew, or an iterator that has moved on",
+        "pass what is read into the region as an argument; bind loop variables by default arguments or"
+        " functools.partial, and take items of an iterator outside of the region",
     )
     SAVED_OUTPUT_CHANGED = (
         "saved-output-changed",
@@ -88,8 +88,9 @@ class CauseKind(enum.StrEnum):
     )
     CONTEXT_NOT_REPLAYED = (
         "context-not-replayed",
-        "a context or global switch that the forward ran under is not there in its replay",
-        "enter the context inside the region, or around forward and backward",
+        "a context, switch or variable of the process that the forward ran under is not the same in its"
+        " replay",
+        "set it inside the region, or around forward and backward alike",
     )
     CONTROL_FLOW = (
         "other-control-flow",

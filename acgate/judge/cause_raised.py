@@ -117,10 +117,10 @@ def _metadata_kind(kind: CauseKind, message: str) -> CauseKind:
 
 
 def _region_of(witnesses: Witnesses) -> str:
-    """Return the region that replays were at: the last of the forward that began a replay and did not end."""
+    """Return the region that was replayed last: backward goes from the last of the forward to the first."""
     started = [region for region in witnesses.regions if region.replays]
     return (
-        (started or list(witnesses.regions))[-1].name
+        (started[:1] or list(witnesses.regions))[-1].name
         if witnesses.regions
         else witnesses.context.candidate.track
     )

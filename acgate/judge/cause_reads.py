@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
+from acgate.judge.cause_between import holds, named
 from acgate.judge.cause_evidence import effects_of, inside
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _another(region: RegionRecord, one: Read) -> CauseKind:
     What the forward itself binds anew, the replay binds once more; what only the caller sets between
     forward and replay is bound too late.
     """
-    own = _changed_by_replay(region, one)
+    own = _changed_by_itself(region, one)
     if one.kind == "buffer" and (own or inside(one.name, region.name)):
         return _buffer(region, one)
     if one.kind == "other":
@@ -57,10 +58,13 @@ def _buffer(region: RegionRecord, one: Read) -> CauseKind:
     return CauseKind.SCALING_HISTORY if is_history(region, one.name, one.tensor) else CauseKind.BUFFER_CHANGED
 
 
-def _changed_by_replay(region: RegionRecord, one: Read) -> bool:
+def _changed_by_itself(region: RegionRecord, one: Read) -> bool:
+    """Say whether the forward changes what is read, or the replay does."""
+    found = named(region, one.name)
+    if found is not None and found.by_forward:
+        return True
     return bool(one.name) and any(
-        effect.name == one.name or inside(effect.name, one.name) or inside(one.name, effect.name)
-        for effect in effects_of(region)
+        holds(effect.name, one.name) or holds(one.name, effect.name) for effect in effects_of(region)
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
+from acgate.judge import cause_state_wording as state_wording
 from acgate.judge import cause_wording as wording
+from acgate.judge.cause_between import SETTING, function_of
 from acgate.judge.cause_evidence import effects_of, inside
 from acgate.judge.cause_making import make_cause
 from acgate.judge.cause_reads import is_history
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Cause
 
 _STATE = frozenset({"attribute", "global", "setting"})
-SETTING = "process setting "
 
 
 def changed_beside(region: RegionRecord, divergence: Divergence) -> tuple[Effect, ...]:
@@ -42,17 +43,12 @@ def changed_beside(region: RegionRecord, divergence: Divergence) -> tuple[Effect
 
 
 def _near(effect: Effect, module: str, source: str) -> bool:
-    if effect.source and source and _function(effect.source) == _function(source):
+    if effect.source and source and function_of(effect.source) == function_of(source):
         return True
     if effect.kind == "attribute":
         owner = effect.name.rpartition(".")[0]
         return not module or inside(module, owner) or inside(owner, module) or not owner
     return not effect.source
-
-
-def _function(source: str) -> tuple[str, str]:
-    """Return file and function of `model.py:31 in forward`."""
-    return source.partition(":")[0], source.rpartition(" in ")[2]
 
 
 def causes_by_state(witnesses: Witnesses, *, but: Collection[CauseKind] = ()) -> Iterator[Cause]:
@@ -91,9 +87,9 @@ def _attributes(witnesses: Witnesses) -> Iterator[Cause]:
     if hooked is not None:
         region, calls = hooked
         after = f"differs after the step: {listed(names)}"
-        told = wording.effect(found[1]) if found else ""
+        told = state_wording.effect(found[1]) if found else ""
         source = found[1].source if found else ""
-        evidence = (*wording.hooks(calls), told, after)
+        evidence = (*state_wording.hooks(calls), told, after)
         yield make_cause(CauseKind.HOOKS_TWICE, region.name, "state", evidence, source=source)
         return
     setting = found[1].kind == "setting" if found else names[0].startswith(SETTING)
@@ -108,7 +104,7 @@ def _hooks(
     for region in witnesses.regions:
         hooks = region.trace.hooks if region.trace else {}
         if effect is not None and effect.source:
-            file, function = _function(effect.source)
+            file, function = function_of(effect.source)
             hooks = {
                 name: calls for name, calls in hooks.items() if file in name and f"in {function}" in name
             }
@@ -142,7 +138,7 @@ def _of_state(
         kind,
         region.name,
         "state",
-        (wording.effect(effect), after),
+        (state_wording.effect(effect), after),
         operator=effect.operator,
         module=effect.module,
         source=effect.source,
@@ -168,7 +164,11 @@ def _generators(witnesses: Witnesses) -> Iterator[Cause]:
     for region in witnesses.regions:
         for use in region.trace.generators if region.trace else ():
             if use.left_changed or (use.drawn and not use.restored):
-                text = wording.generator(use) if use.drawn and not use.restored else wording.moved(use)
+                text = (
+                    state_wording.generator(use)
+                    if use.drawn and not use.restored
+                    else state_wording.moved(use)
+                )
                 yield make_cause(
                     CauseKind.RNG_NOT_RESTORED, region.name, "state", (text, after), source=use.source
                 )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
+from acgate.judge import cause_state_wording as state_wording
 from acgate.judge import cause_wording as wording
+from acgate.judge.cause_between import kind_of_moved, named, read_elsewhere, read_near, switches
 from acgate.judge.cause_context import kind_of_context, telling_context
 from acgate.judge.cause_evidence import inside
 from acgate.judge.cause_making import make_cause
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from acgate.evidence.region_records import RegionRecord
-    from acgate.evidence.trace_records import Divergence, GeneratorUse, RegionTrace
+    from acgate.evidence.trace_records import Divergence, GeneratorUse, Read, RegionTrace
     from acgate.judge.verdict import Cause
 
 _TORCH = "torch "
@@ -30,11 +32,18 @@ _TENSOR = re.compile(r"(?<!\w)_(?!\w)")
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A kind with what of the evidence tells it, and a source line that says more than the operator's."""
+    """A kind of fault, and what tells it.
+
+    Attributes:
+        evidence: What comes before what differs: what changed, what drew.
+        source: A source line that says more than the operator's.
+        more: What comes after what differs.
+    """
 
     kind: CauseKind
     evidence: tuple[str, ...] = ()
     source: str = ""
+    more: tuple[str, ...] = ()
 
 
 def cause_by_value(region: RegionRecord, raised: str = "") -> Cause | None:
@@ -58,8 +67,10 @@ def cause_by_value(region: RegionRecord, raised: str = "") -> Cause | None:
         region.name,
         "value",
         (
-            *judged.evidence,
-            wording.seen_at(divergence),
+            *judged.evidence[:1],
+            wording.seen_at(divergence, _first_read(region, divergence)),
+            *judged.evidence[1:],
+            *judged.more,
             *wording.figures(divergence),
             *_besides(region, trace),
         ),
@@ -98,11 +109,12 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
         yield _Judged(CauseKind.LATE_BOUND, (other,))
     yield from _random(region, trace, divergence)
     context = telling_context(region, divergence)
+    switched = tuple(state_wording.otherwise(one) for one in switches(region)) if context else ()
     if context and divergence.what in {"context", "operator", "missing", "arguments"}:
-        yield _Judged(kind_of_context(context))
+        yield _Judged(kind_of_context(context), more=switched)
     yield from _reads(region, divergence)
     if context:
-        yield _Judged(kind_of_context(context))
+        yield _Judged(kind_of_context(context), more=switched)
     if divergence.what in {"result", "reads"}:
         yield _of_result(divergence)
     yield from _of_state(region, divergence)
@@ -130,39 +142,61 @@ def _random(region: RegionRecord, trace: RegionTrace, divergence: Divergence) ->
         return
     # Numbers that code draws reach tensors as arguments, as branches, or as tensors made of them.
     outside = [use for use in lost if not use.name.startswith(_TORCH)]
-    made = all(one.kind == "other" and not one.same_tensor for one in divergence.reads)
+    made = all(one.kind in {"other", "parameter"} and not one.same_tensor for one in divergence.reads)
     if outside and made and not telling_context(region, divergence):
-        evidence = tuple(wording.generator(use) for use in outside)
+        evidence = tuple(state_wording.generator(use) for use in outside)
         branch = divergence.what in {"operator", "missing"}
         yield _Judged(CauseKind.RNG_NOT_RESTORED, evidence, "" if branch else outside[0].source)
 
 
 def _drawn(region: RegionRecord, divergence: Divergence, lost: list[GeneratorUse]) -> _Judged:
-    drew = wording.drawn(divergence, lost)
+    drew = state_wording.drawn(divergence, lost)
     if not divergence.generator and region.random_saved:
-        return _Judged(CauseKind.RANDOM_SAVED, (drew, wording.saved_random(region)))
-    evidence = (drew, *(wording.generator(use) for use in lost))
+        return _Judged(CauseKind.RANDOM_SAVED, (state_wording.saved_random(region), drew))
+    evidence = (*(state_wording.generator(use) for use in lost), drew)
     if divergence.generator:
         return _Judged(CauseKind.RNG_NOT_RESTORED, evidence)
     if not region.preserve_rng_state:
-        return _Judged(CauseKind.RNG_NOT_RESTORED, (drew, wording.not_preserved()))
+        return _Judged(CauseKind.RNG_NOT_RESTORED, (state_wording.not_preserved(),))
     # With the flag on, torch restores the CPU and the devices of the tensor arguments.
     devices = [use for use in lost if use.name.startswith(_TORCH) and use.name != "torch cpu"]
     return _Judged(CauseKind.OTHER_DEVICE if devices else CauseKind.RNG_NOT_RESTORED, evidence)
 
 
 def _reads(region: RegionRecord, divergence: Divergence) -> Iterator[_Judged]:
-    if divergence.reads:
-        kind, first = kind_of_reads(region, divergence.reads)
-        others = (one for one in divergence.reads if one is not first)
-        yield _Judged(kind, (wording.read(first), *(wording.read(one) for one in others)))
+    if not divergence.reads:
+        return
+    kind, first = kind_of_reads(region, divergence.reads)
+    near = read_near(region, divergence)
+    if first.kind == "other" and not first.same_tensor and near:
+        # a tensor that is made of numbers, by what they are
+        yield _Judged(kind_of_moved(near[0]), tuple(state_wording.otherwise(one) for one in near))
+        return
+    others = [one for one in divergence.reads if one is not first]
+    known = [named(region, one.name) for one in (first, *others)]
+    told = dict.fromkeys(state_wording.otherwise(one) for one in known if one is not None)
+    yield _Judged(kind, tuple(told), more=tuple(f"it {wording.read(one)}" for one in others))
+
+
+def _first_read(region: RegionRecord, divergence: Divergence) -> Read | None:
+    return kind_of_reads(region, divergence.reads)[1] if divergence.reads else None
 
 
 def _of_state(region: RegionRecord, divergence: Divergence) -> Iterator[_Judged]:
     """Yield the Python state that moves beside another branch or another number, where any does."""
-    moved = changed_beside(region, divergence)
-    if moved or _more_tensors(divergence):
-        yield _Judged(CauseKind.ATTRIBUTE_CHANGED, tuple(wording.effect(one) for one in moved))
+    changed = changed_beside(region, divergence)
+    found = read_near(region, divergence)
+    if not (found or changed):
+        found = read_elsewhere(region, divergence)
+    known = {one.name for one in found}
+    evidence = (
+        *(state_wording.otherwise(one) for one in found),
+        *(state_wording.effect(one) for one in changed if one.name not in known),
+    )
+    if found:
+        yield _Judged(kind_of_moved(found[0]), evidence)
+    elif changed or _more_tensors(divergence):
+        yield _Judged(CauseKind.ATTRIBUTE_CHANGED, evidence)
 
 
 def _more_tensors(divergence: Divergence) -> bool:
@@ -182,7 +216,13 @@ def _of_result(divergence: Divergence) -> _Judged:
 
 
 def _kept(region: RegionRecord, divergence: Divergence) -> Iterator[str]:
-    yield from (wording.read(one) for one in divergence.reads)
+    writers = [one.changed_by for one in divergence.reads if one.changed_by is not None]
+    if writers:
+        yield wording.changed_after_saving(divergence, writers)
+    yield from (wording.read(one) for one in divergence.reads if one.changed_by is None)
+    at = divergence.forward
+    if not writers and at is not None and at.operator in region.mutating_saved:
+        yield wording.saves_in_place(at)
     if region.changed_saved:
         yield f"changed in place after it was saved: {', '.join(sorted(set(region.changed_saved)))}"
 
@@ -191,4 +231,4 @@ def _besides(region: RegionRecord, trace: RegionTrace) -> Iterator[str]:
     """Yield what stands beside the first difference and helps to see it."""
     if trace.saved[0] != trace.saved[1]:
         yield wording.saved_counts(region)
-    yield from wording.hooks(trace.hooks)
+    yield from state_wording.hooks(trace.hooks)

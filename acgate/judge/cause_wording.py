@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from acgate.judge.figures import count, listed, number
@@ -11,11 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from acgate.evidence.region_records import RegionRecord, ValueMismatch
-    from acgate.evidence.trace_records import Divergence, Effect, GeneratorUse, OperatorAt, Read
+    from acgate.evidence.trace_records import Divergence, OperatorAt, Read
     from acgate.judge.bisection import Bisection
     from acgate.judge.verdict import Cause
 
-DEFAULT_GENERATOR = "torch's default generator"
 
 _KINDS = {
     "input": "input",
@@ -23,7 +23,7 @@ _KINDS = {
     "parameter": "parameter",
     "buffer": "buffer",
     "attribute": "attribute",
-    "other": "tensor",
+    "other": "tensor of the surrounding code",
 }
 
 
@@ -48,15 +48,23 @@ def amount(divergence: Divergence) -> str:
     """Return by how much the first differing result is off; empty where that was not measured."""
     parts = []
     if divergence.rel_err is not None:
-        parts.append(f"rel_err {number(divergence.rel_err)}")
+        parts.append(f"relative error {number(divergence.rel_err)}")
     if divergence.max_abs_err is not None:
-        scale = "" if divergence.scale is None else f" beside max|forward| {number(divergence.scale)}"
-        parts.append(f"max|replay-forward| {number(divergence.max_abs_err)}{scale}")
+        scale = "" if divergence.scale is None else f" where the forward reaches {number(divergence.scale)}"
+        parts.append(f"off by up to {number(divergence.max_abs_err)}{scale}")
     return ", ".join(parts)
 
 
-def seen_at(divergence: Divergence) -> str:
-    """Say what the first difference between a replay and its forward is."""
+_TENSOR = re.compile(r"(?<![\w'])_(?![\w'])")
+
+
+def called_with(text: str) -> str:
+    """Return the arguments of a call as a person would write them; `_` stands for a tensor."""
+    return f"({_TENSOR.sub('tensor', text)})"
+
+
+def seen_at(divergence: Divergence, first: Read | None = None) -> str:
+    """Say what the first difference between a replay and its forward is; `first` is the read that tells."""
     at = told_of(divergence)
     if at is None:
         return "the replay is not the forward"
@@ -67,17 +75,34 @@ def seen_at(divergence: Divergence) -> str:
             text = f"the replay never runs {call_of(at)}{place_of(at)}, which its forward ran"
         case "arguments":
             text = f"{call_of(at)}{place_of(at)} is called with other numbers in the replay"
+            if divergence.arguments is not None:
+                forward, replay = (called_with(one) for one in divergence.arguments)
+                text = (
+                    f"{call_of(at)}{place_of(at)} is called with {forward} in the forward and with"
+                    f" {replay} in the replay"
+                )
         case "context":
-            text = f"{call_of(at)}{place_of(at)} runs in another context in the replay"
+            text = f"{call_of(at)}{place_of(at)} runs in another context in the replay{_contexts(divergence)}"
         case "cached":
             text = (
-                f"the output of {call_of(at)}{place_of(at)} that the policy kept is not what the forward made"
+                f"the replay is handed an output of {call_of(at)}{place_of(at)} that its forward did not make"
             )
         case "reads":
-            text = f"{call_of(at)}{place_of(at)} reads what has changed since the forward"
+            what = read(first) if first else "reads what has changed since the forward"
+            text = f"{call_of(at)}{place_of(at)} {what}"
         case "result":
-            text = f"{call_of(at)}{place_of(at)} gives another result on equal inputs in the replay"
-    return f"{text}; results: {listed(list(at.results))}" if at.results else text
+            text = f"{call_of(at)}{place_of(at)} {_result(divergence)}"
+    return text
+
+
+def _result(divergence: Divergence) -> str:
+    if divergence.random:
+        return "draws other numbers in the replay"
+    if divergence.uninitialised:
+        return "hands on memory that nothing has written to, which holds something else in the replay"
+    if divergence.chooses:
+        return "chooses otherwise in the replay"
+    return "gives another result on equal inputs in the replay"
 
 
 def _other_operator(divergence: Divergence) -> str:
@@ -93,41 +118,51 @@ def _other_operator(divergence: Divergence) -> str:
     )
 
 
+def _contexts(divergence: Divergence) -> str:
+    told = [
+        f"{name} is {forward} in the forward and {replay} in the replay"
+        for name, (forward, replay) in divergence.context.items()
+    ]
+    return f": {', '.join(told)}" if told else ""
+
+
 def figures(divergence: Divergence) -> Iterator[str]:
     """Yield by how much values differ, and where the first of them is."""
     by = amount(divergence)
     if divergence.first_value is not None:
         at = divergence.first_value
         yield f"first differing value: {call_of(at)}{place_of(at)}{f': {by}' if by else ''}"
-    elif by:
-        yield by
-    if divergence.arguments is not None:
-        forward, replay = divergence.arguments
-        yield f"called with {forward} in the forward and with {replay} in the replay"
-    for name, (forward, replay) in divergence.context.items():
-        yield f"{name}: {forward} in the forward, {replay} in the replay"
+    if divergence.context and divergence.what != "context":
+        yield f"the replay runs in another context{_contexts(divergence)}"
     if divergence.swapped_with is not None:
         at = divergence.swapped_with
         yield f"it gives what {call_of(at)}{place_of(at)} gave in the forward"
+    known = told_of(divergence)
+    if known is not None and known.results:
+        yield f"results of {call_of(known)}: {listed(list(known.results))}"
 
 
 def read(one: Read) -> str:
     """Say what was read, and what changed it."""
     what = f"{_KINDS[one.kind]}{f' {one.name}' if one.name else ''}{f' ({one.tensor})' if one.tensor else ''}"
     if not one.same_tensor:
-        return f"reads another tensor than the forward did as {what}"
+        return f"reads another tensor than in the forward as {what}"
     by = one.changed_by
     written = f"; last written by {call_of(by)}{place_of(by)}" if by else ""
     return f"reads {what}, whose content has changed since the forward{written}"
 
 
-def drawn(divergence: Divergence, lost: Sequence[GeneratorUse]) -> str:
-    """Say which generator an operator draws from; empty where its name is said with its state."""
-    if divergence.generator in {"", "own"}:
-        known = any(not use.name.startswith("torch ") for use in lost)
-        own = "" if known else "it draws from a generator of its own"
-        return own if divergence.generator else f"it draws from {DEFAULT_GENERATOR}"
-    return f"it draws from {divergence.generator}"
+def changed_after_saving(divergence: Divergence, writers: Sequence[OperatorAt]) -> str:
+    """Say what wrote to an output after the policy had kept it."""
+    at = told_of(divergence)
+    kept = f"the output of {at.operator}{f' at {at.source}' if at.source else ''}" if at else "a kept output"
+    by = listed(list(dict.fromkeys(f"{one.operator}{place_of(one)}" for one in writers)))
+    return f"{kept} was saved by the policy, and changed in place by {by} after it was saved"
+
+
+def saves_in_place(at: OperatorAt) -> str:
+    """Say that a kept output is one that its own operator writes in place."""
+    return f"the policy saves {at.operator}{place_of(at)}, which writes into its argument"
 
 
 def without_gradients(region: RegionRecord) -> str:
@@ -135,50 +170,11 @@ def without_gradients(region: RegionRecord) -> str:
     return f"{implementation(region)}: its forward runs without gradients, its replay with them"
 
 
-def generator(use: GeneratorUse) -> str:
-    """Say that a replay began with another state of a generator, and what drew from it."""
-    where = f", which the forward draws from at {use.source}" if use.source else ""
-    return f"the replay begins with another state of {use.name}{where}"
-
-
-def moved(use: GeneratorUse) -> str:
-    """Say that a replay leaves a generator elsewhere."""
-    where = f" (drawn from at {use.source})" if use.source else ""
-    return f"the replay leaves {use.name} in another state than it found it in{where}"
-
-
-def not_preserved() -> str:
-    """Say that a region was told not to restore the generators."""
-    return "the region was created with preserve_rng_state=False"
-
-
-def saved_random(region: RegionRecord) -> str:
-    """Say which random operators a policy saves, and which are drawn again."""
-    rest = [name for name in region.random_drawn if name not in region.random_saved] or region.random_drawn
-    saved = listed(sorted(set(region.random_saved)))
-    return f"the policy saves {saved} and draws again in {listed(sorted(set(rest)))}"
-
-
-def effect(one: Effect) -> str:
-    """Say what a replay changed or did outside."""
-    by = f" by {one.operator}" if one.operator else ""
-    where = (f" in {one.module}" if one.module else "") + (f" at {one.source}" if one.source else "")
-    detail = f": {one.detail}" if one.detail else ""
-    what = one.name if one.kind in one.name else f"{one.kind} {one.name}"
-    return f"the replay changes {what}{by}{where}{detail}"
-
-
 def saved_counts(region: RegionRecord) -> str:
     """Say how many tensors forward and replay save."""
     assert region.trace is not None
     forward, replay = region.trace.saved
     return f"the forward saves {count(forward, 'tensor')} for backward, the replay {replay}"
-
-
-def hooks(calls: dict[str, tuple[int, int]]) -> Iterator[str]:
-    """Yield one sentence for each hook that runs otherwise in the replay."""
-    for name, (forward, replay) in calls.items():
-        yield f"hook {name} runs {count(forward, 'time')} in the forward and {replay} in the replay"
 
 
 def mismatch(one: ValueMismatch) -> str:

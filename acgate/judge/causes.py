@@ -78,8 +78,14 @@ def _reentrant(witnesses: Witnesses) -> bool:
 
 
 def _where_it_raised(witnesses: Witnesses, by_value: tuple[Cause, ...]) -> Iterator[Cause]:
-    yield from causes_by_exception(witnesses, exact=True)
-    yield from by_value
+    exact = tuple(causes_by_exception(witnesses, exact=True))
+    said = tuple(text for cause in exact for text in cause.evidence)
+    kinds = {cause.kind for cause in exact}
+    for cause in by_value:
+        if cause.kind in kinds:  # the trace knows the operator of what torch complains of
+            yield cause.model_copy(update={"evidence": (*cause.evidence, *said)})
+    yield from exact
+    yield from (cause for cause in by_value if cause.kind not in kinds)
     if not by_value:
         yield from causes_by_exception(witnesses, exact=False)
     yield from causes_by_findings(witnesses, of_numbers=True)

@@ -168,7 +168,7 @@ def _kind(name: str, value: object) -> EffectKind:
 
 def _seen(kind: EffectKind, name: str, value: object) -> Seen:
     secret = name.startswith(ENVIRONMENT)  # it may be a password
-    text = "a value" if secret else _text(value)
+    text = "set" if secret else _text(value)
     return Seen(kind, _content(value), text, _items(value))
 
 
@@ -220,6 +220,8 @@ def _text(value: object) -> str:
         told = position(value)
         if not told or not is_plain(told[0]):
             return name
+        if isinstance(value, contextvars.ContextVar):
+            return str(told[0])
         first = str(told[0])  # a counter shows its number by itself, as `count(3)`
         return first if first.startswith(f"{name}(") else f"{name} at {first}"
     return f"{name} of {len(value)}" if isinstance(value, list | dict | set | tuple | deque) else name

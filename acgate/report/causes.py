@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
     from acgate.judge.verdict import CellVerdict, TrackVerdict
 
+_EVIDENCE = 2
+"""Sentences of evidence that everybody is told; the first of them say what changed, and what differs."""
+
 
 def causes_text(cell: CellVerdict, track: TrackVerdict, *, everything: bool) -> Iterator[str]:
-    """Yield the first cause of a track with its first evidence, or every cause with all of it."""
+    """Yield the first cause of a track with what tells most, or every cause with all of its evidence."""
     for cause in track.causes if everything else track.causes[:1]:
         headline, *rest = cause_lines(cause)
         lines = [f"CAUSE  {cell.cell} / {track.track} / {headline.removeprefix('cause: ')}"]
-        lines += rest if everything else [": ".join((f"  {cause.sentence}", *cause.evidence[:1]))]
+        lines += rest if everything else rest[: 1 + _EVIDENCE]
         lines.append(f"  {advice_line(cause)}")
         yield visible("\n".join(lines))

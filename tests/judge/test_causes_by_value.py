@@ -8,7 +8,15 @@ import pytest
 
 from acgate.cause_kinds import CauseKind
 from acgate.evidence.region_records import RegionRecord
-from acgate.evidence.trace_records import Divergence, Effect, GeneratorUse, OperatorAt, Read, RegionTrace
+from acgate.evidence.trace_records import (
+    Divergence,
+    Effect,
+    GeneratorUse,
+    Moved,
+    OperatorAt,
+    Read,
+    RegionTrace,
+)
 from acgate.judge.cause_values import cause_by_value
 from acgate.vocabulary import Implementation
 
@@ -51,6 +59,13 @@ def effect(kind: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"effects": (Effect(kind=kind, name=name, **fields),)}  # type: ignore[arg-type]
 
 
+def moved(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    known = {"module": "layers.0.mix" if kind == "attribute" else "", "before": "3", "after": "7"}
+    known |= {"read_at": (MUL.source,), "stored_at": ("train.py:40 in loss",)}
+    return {"between": (Moved(kind=kind, name=name, **{**known, **fields}),)}  # type: ignore[arg-type]
+
+
+ELSEWHERE = {"read_at": ("other.py:3 in helper",)}
 SCALE = {"operators": {"aten.round.default": 1}}
 CALLS = effect("attribute", "layers.0.mix.calls", detail="from 1 to 2")
 DRAWS = {"random": True, "forward": DROP, "replay": DROP}
@@ -215,6 +230,71 @@ HAND_MADE: list[tuple[str, RegionRecord, CauseKind]] = [
         region(seen("arguments"), effect("global", "model.STATE")),
         CauseKind.ATTRIBUTE_CHANGED,
     ),
+    (
+        "a number of an attribute that the caller sets in between",
+        region(seen("arguments"), moved("attribute", "layers.0.mix.context")),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
+    (
+        "a branch on a global that a function asks for",
+        region(seen("operator"), moved("global", "global STATE", **ELSEWHERE)),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
+    (
+        "an attribute of another module that another function reads",
+        region(
+            seen("arguments"), moved("attribute", "layers.0.norm.calls", module="layers.0.norm", **ELSEWHERE)
+        ),
+        CauseKind.OTHER_NUMBER,
+    ),
+    (
+        "a counter that is near, beside a global that is not",
+        region(seen("arguments"), {**CALLS, **moved("setting", "environment variable A", **ELSEWHERE)}),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
+    (
+        "a variable of the environment",
+        region(seen("arguments"), moved("setting", "environment variable PHASE")),
+        CauseKind.CONTEXT_NOT_REPLAYED,
+    ),
+    (
+        "a switch of torch that no context shows makes no other number",
+        region(seen("arguments"), moved("setting", "process setting threads", read_at=())),
+        CauseKind.OTHER_NUMBER,
+    ),
+    (
+        "an iterator among the arguments",
+        region(seen("arguments"), moved("argument", "input 1", before="count(1)", read_at=())),
+        CauseKind.LATE_BOUND,
+    ),
+    (
+        "a list among the arguments",
+        region(seen("arguments"), moved("argument", "input 1", before="list of 2", read_at=())),
+        CauseKind.INPUT_CHANGED,
+    ),
+    (
+        "a draw beside an attribute that its line reads",
+        region(seen("result", **DRAWS), moved("attribute", "layers.0.mix.rate")),
+        CauseKind.RNG_NOT_RESTORED,
+    ),
+    (
+        "an entry of a cache that the forward itself fills",
+        region(
+            reads("attribute", name="layers.0.past[0][1]", same=False),
+            moved("attribute", "layers.0.past", by_forward=True),
+        ),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
+    (
+        "an attribute that the caller binds anew, with its line",
+        region(reads("attribute", name="layers.0.mask", same=False), moved("attribute", "layers.0.mask")),
+        CauseKind.LATE_BOUND,
+    ),
+    (
+        "a tensor made of a number that moved",
+        region(reads("other", same=False), moved("attribute", "layers.0.mix.rate")),
+        CauseKind.ATTRIBUTE_CHANGED,
+    ),
     ("a kept output", region(seen("cached"), selective=True), CauseKind.SAVED_OUTPUT_CHANGED),
     ("swapped calls", region(seen("reads", swapped_with=MUL)), CauseKind.CALLS_SWAPPED),
     ("swapped calls of kept outputs", region(seen("cached", swapped_with=MUL)), CauseKind.CALLS_SWAPPED),
@@ -250,7 +330,7 @@ def test_operator_module_and_line_are_those_of_the_forward() -> None:
     assert cause.operator == "aten.mul.Tensor (call 1)"
     assert cause.module == "layers.0.mix"
     assert cause.source == "model.py:31 in forward"
-    assert cause.by == "rel_err 3.10e-01, max|replay-forward| 2.00e-02 beside max|forward| 6.50e-01"
+    assert cause.by == "relative error 3.10e-01, off by up to 2.00e-02 where the forward reaches 6.50e-01"
     assert any("float32[2, 16]" in text for text in cause.evidence)
 
 
@@ -279,8 +359,44 @@ def test_numbers_of_a_generator_are_told_with_the_line_that_draws() -> None:
     assert branch is not None
     assert number.source == "model.py:20 in forward"
     assert branch.source == "model.py:31 in forward"
-    assert all("python random" in " ".join(one.evidence) for one in (number, branch))
-    assert "called with _, 1.5 in the forward and with _, 0.5 in the replay" in number.evidence
+    assert all("Python's random module" in " ".join(one.evidence) for one in (number, branch))
+    assert (
+        "called with (tensor, 1.5) in the forward and with (tensor, 0.5) in the replay" in number.evidence[1]
+    )
+
+
+def test_what_moved_is_told_first_with_both_values_and_lines() -> None:
+    """State that changed in between is the first thing said: from what to what, set where, read where."""
+    record = region(seen("arguments"), moved("attribute", "layers.0.mix.context"))
+    cause = cause_by_value(record)
+    assert cause is not None
+    assert cause.evidence[0] == (
+        "attribute layers.0.mix.context was 3 when the forward began, and is 7 when its replay begins"
+        " (set at train.py:40 in loss, read at model.py:31 in forward)"
+    )
+
+
+def test_what_the_forward_itself_sets_is_said_so() -> None:
+    """Of one entry of a container only that entry is told; who sets it is said where it is the forward."""
+    items = {"before": "['scale'] 0.3", "after": "['scale'] 0.5", "by_forward": True}
+    cause = cause_by_value(region(seen("arguments"), moved("global", "global STATE", **items)))
+    assert cause is not None
+    assert cause.evidence[0] == (
+        "global STATE['scale'] was 0.3 when the forward began, and is 0.5 when its replay begins"
+        " (the forward itself sets it at train.py:40 in loss, read at model.py:31 in forward)"
+    )
+
+
+def test_a_kept_output_says_what_changed_it_after_it_was_saved() -> None:
+    """The operator that wrote to a kept output is named first, with its line, and by how much it is off."""
+    kept = Read(kind="other", changed_by=WRITE)
+    cause = cause_by_value(region(seen("cached", reads=(kept,), rel_err=0.5), selective=True))
+    assert cause is not None
+    assert (
+        "changed in place by aten.copy_.default in layers.0 at model.py:40 in forward after it was saved"
+        in (cause.evidence[0])
+    )
+    assert cause.by == "relative error 5.00e-01"
 
 
 def test_flag_that_keeps_no_generator_is_told() -> None:

@@ -164,7 +164,7 @@ def test_an_environment_variable_is_told_without_its_value() -> None:
     os.environ[VARIABLE] = "secret"
     (one,) = between(by_environment, leave)
     assert one.name == f"environment variable {VARIABLE}"
-    assert (one.before, one.after) == ("a value", "absent")
+    assert (one.before, one.after) == ("set", "absent")
     assert one.read_at == (line_of(by_environment, "os.environ"),)
     assert one.stored_at[0] == line_of(leave, "del os")
 
@@ -173,7 +173,7 @@ def test_a_context_variable_is_told() -> None:
     """A context variable that is reset before backward is told with both values."""
     token = REQUEST.set(3)
     (one,) = between(by_request, lambda _: REQUEST.reset(token))
-    assert (one.kind, one.before, one.after) == ("setting", "ContextVar at 3", "ContextVar at unset")
+    assert (one.kind, one.before, one.after) == ("setting", "3", "unset")
 
 
 def test_an_iterator_among_the_arguments_is_told() -> None:

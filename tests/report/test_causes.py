@@ -23,7 +23,7 @@ FIRST = make_cause(
     CauseKind.RNG_NOT_RESTORED,
     "layers.0",
     "value",
-    ("first evidence", "second evidence"),
+    ("first evidence", "second evidence", "third evidence"),
     operator="aten.mul.Tensor (call 3)",
     source="model.py:31 in forward",
     by="rel_err 3.00e-01",
@@ -44,16 +44,17 @@ def failing(verdict: Callable[..., Verdict], case: Callable[..., Case]) -> Verdi
 
 
 def test_summary_says_the_first_cause_once_and_briefly(failing: Verdict) -> None:
-    """Three lines above the cases of the track, which do not repeat it."""
+    """A few lines above the cases of the track, which do not repeat it."""
     text = summary(failing)
     assert text.count(HEADLINE) == 1
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if HEADLINE in line)
     assert lines[at] == f"CAUSE  single-float32 / block / {HEADLINE}"
-    assert lines[at + 1] == f"  {CauseKind.RNG_NOT_RESTORED.sentence}: first evidence"
-    assert lines[at + 2] == f"  try: {CauseKind.RNG_NOT_RESTORED.advice}"
+    assert lines[at + 1] == f"  {CauseKind.RNG_NOT_RESTORED.sentence}"
+    assert lines[at + 2 : at + 4] == ["  first evidence", "  second evidence"]
+    assert lines[at + 4] == f"  try: {CauseKind.RNG_NOT_RESTORED.advice}"
     assert text.count(CauseKind.RNG_NOT_RESTORED.advice) == 1
-    assert "second evidence" not in text
+    assert "third evidence" not in text
     assert "buffer-changed" not in text
     assert "the fail text" in text
 
@@ -65,6 +66,7 @@ def test_verbose_says_every_cause_with_its_evidence(failing: Verdict) -> None:
         HEADLINE,
         "first evidence",
         "second evidence",
+        "third evidence",
         "buffer-changed in layers.1",
         "buffer evidence",
     ):
@@ -81,5 +83,5 @@ def test_junit_and_json_say_the_same(failing: Verdict) -> None:
         "layers.0",
         "aten.mul.Tensor (call 3)",
         "model.py:31 in forward",
-        ["first evidence", "second evidence"],
+        ["first evidence", "second evidence", "third evidence"],
     )
