@@ -120,6 +120,9 @@ def _digest(tensor: torch.Tensor, tally: _Tally, *, numbers: bool) -> str:
         if part.is_complex():
             part = _view_as_real(part.resolve_conj())  # noqa: PLW2901 - the same part, seen as reals
         flat = _reshape(_contiguous(part.resolve_neg()), -1)
+        if flat.numel() == 1 and flat.stride() != (1,):
+            # one element passes for contiguous whatever its stride, which cannot be seen as bytes
+            flat = flat.clone(memory_format=torch.contiguous_format)
         if flat.device.type == "cpu":
             _walk_cache(flat, tally, numbers=numbers and flat.is_floating_point())
         elif flat.device.type != "meta":

@@ -109,6 +109,14 @@ def test_every_dtype_and_layout(dtype: torch.dtype, shape: tuple[int, ...]) -> N
     assert content_hash(moved) == content_hash(plain)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.complex64])
+def test_one_element_out_of_a_row_is_hashed_like_itself(dtype: torch.dtype) -> None:
+    """A single element may have any stride, as an item of `nonzero` has."""
+    row = torch.arange(4).to(dtype).reshape(1, 4)
+    assert content_hash(row[:, 1]) == content_hash(row[0, 1].clone())
+    assert describe(row[:, 1]).hash == content_hash(row[:, 1])
+
+
 def test_norm_and_nonfinite() -> None:
     """The norm leaves non-finite elements out; they are counted exactly."""
     x = torch.randn(100_000)
