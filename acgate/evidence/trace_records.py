@@ -37,6 +37,8 @@ class Read(Frozen):
         tensor: Its dtype and shape, such as `float32[16]`.
         same_tensor: False where the replay read another tensor than the forward (a name that is
             bound anew), True where it read the same one with another content.
+        instead: Name of what the replay read where that is another tensor: `name` again where the same
+            thing has other memory by then, as a parameter whose data is exchanged.
         changed_by: The operator that last wrote to it between forward and replay, where one did.
     """
 
@@ -44,6 +46,7 @@ class Read(Frozen):
     name: str = ""
     tensor: str = ""
     same_tensor: bool = True
+    instead: str = ""
     changed_by: OperatorAt | None = None
 
 

@@ -44,8 +44,14 @@ def _another(region: RegionRecord, one: Read) -> CauseKind:
     """Return what it means that another tensor is read.
 
     What the forward itself binds anew, the replay binds once more; what only the caller sets between
-    forward and replay is bound too late.
+    forward and replay is bound too late. A parameter or an argument of the same name is the same thing,
+    whose data was exchanged.
     """
+    if one.name and one.instead == one.name:
+        if one.kind == "parameter":
+            return CauseKind.PARAMETER_CHANGED
+        if one.kind in {"input", "keyword"}:
+            return CauseKind.INPUT_CHANGED
     own = _changed_by_itself(region, one)
     if one.kind == "buffer" and (own or inside(one.name, region.name)):
         return _buffer(region, one)

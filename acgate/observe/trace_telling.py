@@ -47,20 +47,22 @@ class Telling:
             one: The operator that read it first.
             other: The one of the replay, where there is one.
         """
-        kind, name = (
-            self._log.inputs.get(a.serial)
-            or self._log.replay_inputs.get(b.serial)
-            or a.origin
-            or b.origin
-            or self.steps.names.origin(b.serial)
-            or ("other", "")
-        )
+        own = self._log.inputs.get(a.serial) or a.origin
+        found = self._log.replay_inputs.get(b.serial) or b.origin or self.steps.names.origin(b.serial)
+        kind, name = own or found or ("other", "")
         same = a is not b and (a.serial, a.offset, a.tensor) == (b.serial, b.offset, b.tensor)
         writer = None
         if same:
             last = other.order if other is not None else self.steps.count() + 1
             writer = self.steps.last_writer(a.serial, one.order - 1, last)
-        return Read(kind=kind, name=name, tensor=a.tensor, same_tensor=same, changed_by=self.forward(writer))
+        return Read(
+            kind=kind,
+            name=name,
+            tensor=a.tensor,
+            same_tensor=same,
+            instead=found[1] if own and found and not same and a is not b else "",
+            changed_by=self.forward(writer),
+        )
 
     def kept_and_written(self, one: Entry, other: Entry | None) -> Iterator[Read]:
         """Yield what wrote to the results of an operator that a selective policy had kept."""

@@ -164,6 +164,47 @@ def test_two_forwards_with_the_same_context_have_no_divergence() -> None:
         assert region.trace.divergence is None
 
 
+def exchange(layer: nn.Module) -> None:
+    layer.up.weight.data = layer.up.weight.data + 1
+
+
+def swap(layer: nn.Module) -> None:
+    layer.up, layer.other = layer.other, layer.up
+
+
+class TwoWays(nn.Module):
+    def __init__(self, change: Callable[[nn.Module], None]) -> None:
+        super().__init__()
+        self.up, self.other = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.change = change
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(self.up(x))
+
+
+class ChangesLayer(nn.Module):
+    def __init__(self, change: Callable[[nn.Module], None]) -> None:
+        super().__init__()
+        self.layer = TwoWays(change)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = checkpoint(self.layer, x, use_reentrant=False)
+        self.layer.change(self.layer)
+        return x
+
+
+def test_what_is_read_instead_tells_exchanged_data_from_another_parameter() -> None:
+    """The same name where a parameter's data was exchanged, another one where other weights are read."""
+    names = []
+    for change in (exchange, swap):
+        model = ChangesLayer(change)
+        (region,), _ = observe(model, lambda model=model: model(torch.randn(3, WIDTH)))  # type: ignore[misc]
+        (read,) = divergence(region).reads
+        assert (read.kind, read.name, read.same_tensor) == ("parameter", "layer.up.weight", False)
+        names.append(read.instead)
+    assert names == ["layer.up.weight", "layer.other.weight"]
+
+
 TABLE = {"scale": torch.ones(WIDTH)}
 
 
