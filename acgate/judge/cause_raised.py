@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from acgate.cause_kinds import CauseKind
+from acgate.judge import cause_state_wording as state_wording
 from acgate.judge import cause_wording as wording
+from acgate.judge.cause_between import kind_of_moved
 from acgate.judge.cause_making import make_cause
 from acgate.vocabulary import Implementation
 
@@ -98,6 +100,34 @@ def causes_by_exception(witnesses: Witnesses, *, exact: bool) -> Iterator[Cause]
         advice=saying.advice,
         ranks=raised.ranks,
     )
+
+
+def causes_by_what_moved(witnesses: Witnesses) -> Iterator[Cause]:
+    """Yield state that the replay that raised found changed, where its code names that; no operator differs.
+
+    What the line that raised reads comes before the rest.
+    """
+    raised = witnesses.raised
+    if raised is None or "backward" not in raised.phase:
+        return
+    for region in witnesses.regions:
+        if not region.replays:
+            continue
+        # the first of the forward is replayed last
+        found = [one for one in (region.trace.between if region.trace else ()) if one.read_at]
+        here = [
+            one
+            for one in found
+            if raised.where and any(line.startswith(f"{raised.where} ") for line in one.read_at)
+        ]
+        if found:
+            first = (here or found)[0]
+            told = [state_wording.otherwise(one) for one in here or found]
+            said = f"{raised.type} in {raised.phase}: {_first_line(raised.message)}"
+            source = raised.where or ""
+            evidence = (told[0], said, *told[1:])
+            yield make_cause(kind_of_moved(first), region.name, "value", evidence, source=source)
+        return
 
 
 def _says(words: str, message: str) -> bool:

@@ -47,7 +47,7 @@ def generator(use: GeneratorUse) -> str:
 
 def generator_name(name: str) -> str:
     """Return what a person calls a generator."""
-    return _GENERATORS.get(name, f"generator {name}" if "." in name else name)
+    return _GENERATORS.get(name, name if name.startswith("torch ") else f"generator {name}")
 
 
 def moved(use: GeneratorUse) -> str:

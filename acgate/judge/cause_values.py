@@ -103,8 +103,7 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
     if divergence.what == "cached":
         yield _Judged(CauseKind.SAVED_OUTPUT_CHANGED, tuple(_kept(region, divergence)))
     if divergence.what == "missing" and divergence.uninitialised:
-        # Early stop ends a replay where the last tensor is saved, written or not.
-        yield _Judged(CauseKind.UNINITIALISED)
+        yield _Judged(CauseKind.UNINITIALISED, (wording.saved_too_early(),))
     if other := _another_module(region, divergence):
         yield _Judged(CauseKind.LATE_BOUND, (other,))
     yield from _random(region, trace, divergence)

@@ -126,7 +126,7 @@ def causes_by_reentrance(witnesses: Witnesses) -> Iterator[Cause]:
         names = listed(list(dict.fromkeys(f"{one.key.name} {one.kind}" for one in absent)))
         evidence.append(f"gradients: {names}")
     elif wrong:
-        evidence.append(f"differ although no replay is known to: {listed(_names(wrong))}")
+        evidence.append(f"these differ, although no replay was seen to go wrong: {listed(_names(wrong))}")
     if region.implementation is Implementation.HOME_MADE:
         yield make_cause(CauseKind.WIRING, region.name, "wiring", evidence, advice=HOME_MADE_ADVICE)
     else:

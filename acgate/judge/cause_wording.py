@@ -145,6 +145,8 @@ def figures(divergence: Divergence) -> Iterator[str]:
 def read(one: Read) -> str:
     """Say what was read, and what changed it."""
     what = f"{_KINDS[one.kind]}{f' {one.name}' if one.name else ''}{f' ({one.tensor})' if one.tensor else ''}"
+    if one.instead and one.instead != one.name:
+        return f"reads {one.instead} where the forward read {what}"
     if not one.same_tensor:
         return f"reads another tensor than in the forward as {what}"
     by = one.changed_by
@@ -158,6 +160,14 @@ def changed_after_saving(divergence: Divergence, writers: Sequence[OperatorAt]) 
     kept = f"the output of {at.operator}{f' at {at.source}' if at.source else ''}" if at else "a kept output"
     by = listed(list(dict.fromkeys(f"{one.operator}{place_of(one)}" for one in writers)))
     return f"{kept} was saved by the policy, and changed in place by {by} after it was saved"
+
+
+def saved_too_early() -> str:
+    """Say how early stop leaves memory unwritten."""
+    return (
+        "a tensor is saved for backward before it is filled, and torch ends the replay once the last"
+        " tensor is saved (early stop), so that it stays unfilled there"
+    )
 
 
 def saves_in_place(at: OperatorAt) -> str:
@@ -228,9 +238,8 @@ def headline(cause: Cause) -> str:
     line = f"cause: {cause.kind}"
     if cause.where:
         line += f" in region {cause.where}" if cause.found == "value" else f" in {cause.where}"
-    at = cause.operator + (f" at {cause.source}" if cause.source else "")
-    if at:
-        line += f": {at.strip()}"
+    line += f": {cause.operator}" if cause.operator else ""
+    line += f" at {cause.source}" if cause.source else ""
     if cause.by:
         line += f", {cause.by}"
     return line

@@ -10,7 +10,7 @@ from acgate.judge.bisected import bisection_of
 from acgate.judge.cause_evidence import Witnesses, gather, inside
 from acgate.judge.cause_forward import causes_by_forward
 from acgate.judge.cause_making import grouped, make_cause
-from acgate.judge.cause_raised import causes_by_exception
+from acgate.judge.cause_raised import causes_by_exception, causes_by_what_moved
 from acgate.judge.cause_saved import causes_by_saved_tensors
 from acgate.judge.cause_state import causes_by_state
 from acgate.judge.cause_values import cause_by_value
@@ -87,6 +87,8 @@ def _where_it_raised(witnesses: Witnesses, by_value: tuple[Cause, ...]) -> Itera
     yield from exact
     yield from (cause for cause in by_value if cause.kind not in kinds)
     if not by_value:
+        if not exact:
+            yield from causes_by_what_moved(witnesses)
         yield from causes_by_exception(witnesses, exact=False)
     yield from causes_by_findings(witnesses, of_numbers=True)
     yield from causes_by_findings(witnesses, of_numbers=False)

@@ -101,7 +101,9 @@ class Calls:
 
     def start(self) -> None:
         """Watch from here on; what was called before is forgotten, counts go on."""
-        self._hooks = {code: name for name, code in _hooks(self._model)}
+        self._hooks = {}
+        for name, code in _hooks(self._model):
+            self._hooks.setdefault(code, name)
         self.called = {}
         if sys.getprofile() is None:
             sys.setprofile(self._profile)
@@ -148,7 +150,7 @@ def touching(model: nn.Module, effects: Iterable[Effect]) -> frozenset[str]:
 
 
 def _hooks(model: nn.Module) -> Iterator[tuple[str, CodeType]]:
-    """Yield the code of each hook; one that several modules share is named after the last of them."""
+    """Yield the code of each hook, with a name; of one that several modules share the first name counts."""
     name_of = naming(model)
     for prefix, module in model.named_modules():
         for table in _HOOK_TABLES:

@@ -37,9 +37,9 @@ _SWITCHES: Mapping[str, tuple[str, ...]] = {
     "cudnn_enabled": ("enabled",),
     "float32_matmul": ("set_float32_matmul_precision", "allow_tf32", "fp32_precision"),
     "threads": ("set_num_threads",),
-    "flash": ("enable_flash_sdp",),
-    "efficient": ("enable_mem_efficient_sdp",),
-    "math": ("enable_math_sdp",),
+    "flash": ("sdpa_kernel", "enable_flash_sdp"),
+    "efficient": ("sdpa_kernel", "enable_mem_efficient_sdp"),
+    "math": ("sdpa_kernel", "enable_math_sdp"),
 }
 """What code calls or sets to change a process-wide setting."""
 
@@ -51,7 +51,7 @@ class Use:
     Attributes:
         stores: It binds the name, deletes it, or calls what changes things.
         deletes: It takes the name, or something under it, away.
-        constants: Texts of the constants on the line, which may be what it stores.
+        constants: Texts of the constants on the line, and names that it loads, which may be what it stores.
     """
 
     line: int
@@ -90,8 +90,8 @@ def uses(code: CodeType) -> Mapping[str, tuple[Use, ...]]:
         _note(lines[number], instruction.opname, instruction.argval)
     found: dict[str, list[Use]] = {}
     for number, line in sorted(lines.items()):
-        constants = frozenset(line.constants)
-        quoted = {text for text in constants if text.startswith(("'", '"'))}
+        constants = frozenset(line.constants | line.loaded)
+        quoted = {text for text in line.constants if text.startswith(("'", '"'))}
         for name in line.loaded | line.stored | quoted:
             stores = line.changes or name in line.stored
             found.setdefault(name, []).append(Use(number, stores, line.deletes, constants))

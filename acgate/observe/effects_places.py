@@ -74,8 +74,9 @@ def moved(
         read = _lines(words, own_code, called, stores=False)
         if not read and effect.kind != "setting":
             continue
-        inside = _lines(words, own_code, called, after, stores=True)
-        outside = _lines(words, "", others, after, stores=True)
+        stores = None if effect.kind == "setting" else True  # to name a switch is to set it
+        inside = _lines(words, own_code, called, after, stores=stores)
+        outside = _lines(words, "", others, after, stores=stores)
         own = effect.name in by_forward
         found.append(
             Moved(
@@ -154,6 +155,8 @@ def _lines(
 
 def _is_in(constant: str, after: str) -> bool:
     """Say whether a constant is what something was changed to; None and flags are on too many lines."""
+    if constant.isidentifier():
+        return after.endswith(f".{constant}")
     return len(constant) > 1 and constant not in {"None", "True", "False"} and constant in after
 
 

@@ -217,14 +217,20 @@ def _text(value: object) -> str:
         text = repr(value)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     if has_position(value):
-        told = position(value)
-        if not told or not is_plain(told[0]):
-            return name
-        if isinstance(value, contextvars.ContextVar):
-            return str(told[0])
-        first = str(told[0])  # a counter shows its number by itself, as `count(3)`
-        return first if first.startswith(f"{name}(") else f"{name} at {first}"
+        return _position_text(name, value)
     return f"{name} of {len(value)}" if isinstance(value, list | dict | set | tuple | deque) else name
+
+
+def _position_text(name: str, value: object) -> str:
+    told = position(value)
+    if not told or not is_plain(told[0]):
+        return name
+    first = str(told[0])  # a counter shows its number by itself, as `count(3)`
+    return (
+        first
+        if isinstance(value, contextvars.ContextVar) or first.startswith(f"{name}(")
+        else f"{name} at {first}"
+    )
 
 
 def _is_number(value: torch.Tensor) -> bool:

@@ -15,6 +15,7 @@ from acgate.evidence.trace_records import (
     Effect,
     GeneratorUse,
     ModuleOutput,
+    Moved,
     OperatorAt,
     Read,
     RegionTrace,
@@ -384,6 +385,46 @@ def test_exceptions_are_read(world: World, name: str, message: str, kind: str) -
         assert message.partition("\n")[0] in first(verdict).evidence[0]
 
 
+def raises_while_traced(world: World, raised: Raised, trace: RegionTrace) -> None:
+    """Let the track raise, and its traced run say so much of the first region."""
+    world.raised = lambda job: raised if job.track == "block" and not job.only else None
+
+    def change(job: TrackJob, run: Any) -> Any:
+        if not job.explain or job.track != "block":
+            return run
+        seen = world.observation(job.model_copy(update={"observe_step": 0}))
+        return run.model_copy(update={"observation": seen})
+
+    world.change, world.region = change, traced(layers_0=trace)
+
+
+def test_state_that_a_replay_finds_changed_explains_why_it_raised(world: World) -> None:
+    """Where a replay raises before any operator differs, what its line reads and finds changed is the cause."""
+    read = {"before": "list of 1", "after": "list of 0"}
+    between = (
+        Moved(kind="attribute", name="layers.0.other", read_at=("model.py:3 in forward",)),
+        Moved(kind="attribute", name="layers.0.queue", read_at=("model.py:9 in forward",), **read),
+    )
+    raised = Raised(type="IndexError", message="pop from empty", phase="backward", step=0, where="model.py:9")
+    raises_while_traced(world, raised, RegionTrace(between=between))
+    cause = first(world.play())
+    assert (cause.kind, cause.source) == ("attribute-changed", "model.py:9")
+    assert cause.evidence[0].startswith("attribute layers.0.queue was list of 1 when the forward began")
+    assert cause.evidence[1] == "IndexError in backward: pop from empty"
+
+
+def test_the_trace_names_the_operator_that_torch_complains_of(world: World) -> None:
+    """Where exception and trace tell the same kind, the operator of the trace and the exception are one cause."""
+    kept = DRAWN.model_copy(update={"divergence": DRAWN.divergence.model_copy(update={"what": "cached"})})
+    message = "Tensor cached during selective activation checkpoint has been mutated"
+    raised = Raised(type="RuntimeError", message=message, phase="backward", step=0)
+    raises_while_traced(world, raised, kept)
+    verdict = world.play()
+    assert kinds(verdict) == ["saved-output-changed"]
+    assert first(verdict).operator == "aten.bernoulli_.float (call 0)"
+    assert any(message in text for text in first(verdict).evidence)
+
+
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
@@ -396,19 +437,8 @@ def test_a_trace_comes_before_an_exception_that_says_only_what_came_of_it(
     world: World, message: str, kind: str
 ) -> None:
     """The operator that lied explains the exception, unless the exception names the fault itself."""
-    world.raised = lambda job: (
-        Raised(type="CheckpointError", message=message, phase="backward", step=0)
-        if job.track == "block" and not job.only
-        else None
-    )
-
-    def change(job: TrackJob, run: Any) -> Any:
-        if not job.explain or job.track != "block":
-            return run
-        seen = world.observation(job.model_copy(update={"observe_step": 0}))
-        return run.model_copy(update={"observation": seen})
-
-    world.change, world.region = change, traced(layers_0=DRAWN)
+    raised = Raised(type="CheckpointError", message=message, phase="backward", step=0)
+    raises_while_traced(world, raised, DRAWN)
     assert kinds(world.play())[0] == kind
 
 

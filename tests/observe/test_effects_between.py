@@ -56,11 +56,14 @@ def between(
     *others: Any,
     reentrant: bool = False,
     error: bool = False,
+    beside: dict[str, Any] | None = None,
     **named: Any,
 ) -> list[Moved]:
     """Return what the replay of one block found otherwise; `later` runs between forward and backward."""
     model = nn.Sequential(Block(factor), Block(factor))
-    surroundings = Surroundings(namespaces=functools.partial(tuple, (sys.modules[__name__],)))
+    surroundings = Surroundings(
+        namespaces=functools.partial(tuple, (sys.modules[__name__],)), **(beside or {})
+    )
     with Observer(model, explain=True, surroundings=surroundings) as observer:
         observer.begin_step(0, observe=True)
         x = torch.randn(3, D, requires_grad=True)
@@ -102,6 +105,11 @@ def by_environment(_: Block) -> float:
 
 def by_request(_: Block) -> float:
     return 1.0 + REQUEST.get()
+
+
+def set_wide(_: Any) -> None:
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_dtype(torch.float64)
 
 
 def by_next(_: Block, numbers: Any) -> float:
@@ -239,6 +247,19 @@ def test_a_switch_of_torch_has_the_line_that_sets_it() -> None:
     assert trace is not None
     (effect,) = [one for one in trace.effects if one.kind == "setting"]
     assert effect.source == line_of(faster, "set_float32")
+    (found,) = trace.between or (None,)
+    assert found is None  # forward and replay began alike
+
+
+def test_a_switch_that_the_caller_sets_has_the_line_of_this_value() -> None:
+    """Of the lines that set a switch the one comes first that names what it was set to."""
+    beside = {"others": lambda: {"process setting default_dtype": torch.get_default_dtype()}}
+    try:
+        (one,) = between(lambda _: 1.0, set_wide, beside=beside)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (one.before, one.after) == ("torch.float32", "torch.float64")
+    assert one.stored_at[0] == line_of(set_wide, "float64")
 
 
 def test_nothing_is_told_of_a_clean_block() -> None:
