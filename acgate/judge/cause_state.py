@@ -11,6 +11,7 @@ from acgate.judge.cause_between import SETTING, function_of
 from acgate.judge.cause_evidence import effects_of, inside
 from acgate.judge.cause_making import make_cause
 from acgate.judge.cause_reads import is_history
+from acgate.judge.cause_wiring import HOME_MADE_ADVICE
 from acgate.judge.figures import listed
 from acgate.judge.side_effects import CALLS, HOOKS
 from acgate.vocabulary import Check, Implementation, Quantity
@@ -189,7 +190,10 @@ def _counts(witnesses: Witnesses) -> Iterator[Cause]:
     reentrant = [r for r in witnesses.regions if r.implementation is not Implementation.NON_REENTRANT]
     if arrivals and reentrant:
         evidence = (wording.implementation(reentrant[0]), shown)
-        yield make_cause(CauseKind.REENTRANT_ONLY, reentrant[0].name, "wiring", evidence)
+        home_made = reentrant[0].implementation is Implementation.HOME_MADE
+        kind = CauseKind.WIRING if home_made else CauseKind.REENTRANT_ONLY
+        advice = HOME_MADE_ADVICE if home_made else ""
+        yield make_cause(kind, reentrant[0].name, "wiring", evidence, advice=advice)
         return
     where = different[0].name.removeprefix(HOOKS).removeprefix(CALLS)
     yield make_cause(CauseKind.FORWARD_DIFFERS, where, "forward", (shown,))

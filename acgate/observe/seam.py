@@ -22,8 +22,9 @@ from acgate.observe.operator_mode import local_tensors
 from acgate.observe.planting import Planting
 from acgate.observe.region import Region
 from acgate.observe.seam_frame import noting_inputs, observed_frame
+from acgate.observe.seam_home_made import HomeMade
 from acgate.observe.seam_listeners import Listeners
-from acgate.observe.seam_names import class_name, region_target
+from acgate.observe.seam_names import region_target
 from acgate.observe.seam_patch import replaced
 from acgate.observe.seam_policy import PolicySeam
 from acgate.observe.seam_reentrant import watched_reentrant
@@ -88,7 +89,7 @@ class RegionMonitor:
         self._replays = 0
         self._replay_order: list[str] = []
         self._calls = CallCounter(nn.Module())
-        self._home_made: frozenset[int] = frozenset()
+        self._home_made = HomeMade({})
         self._saved_inputs: tuple[Any, ...] = ()
 
     # -- installing -----------------------------------------------------------------------------
@@ -96,6 +97,7 @@ class RegionMonitor:
     def __enter__(self) -> Self:
         name_of = naming(self._model)
         self._names = {id(module): name_of(name) for name, module in self._model.named_modules()}
+        self._home_made = HomeMade(self._names)
         frame = torch_checkpoint._CheckpointFrame
         caching = torch_checkpoint._CachingTorchDispatchMode
         with contextlib.ExitStack() as stack:
@@ -208,14 +210,12 @@ class RegionMonitor:
 
     def _module_replayed(self, name: str, module: nn.Module) -> None:
         """A module is called inside backward: outside every known replay, that is one made at home."""
-        if any(is_replay for _, is_replay in self._active) or id(module) in self._home_made:
+        replayed = any(is_replay for _, is_replay in self._active)
+        begun = None if replayed else self._home_made.called(name, module)
+        if begun is None:
             return
-        self._home_made = frozenset(id(inner) for inner in module.modules() if inner is not module)
-        region = Region(name, class_name(module), Implementation.HOME_MADE, counted=True)
+        region, module = begun
         region.index = len(self._regions)
-        region.early_stop = False
-        region.replays, region.completed = 1, True
-        region.tasks.add(graph_task())
         self._regions.append(region)
         self.listeners.home_made(region, module)
         self._replays += 1
@@ -231,7 +231,7 @@ class RegionMonitor:
         self._replays = 0
         self._replay_order = []
         self._calls.reset()
-        self._home_made = frozenset()
+        self._home_made.forget()
 
     def end_step(self) -> tuple[int, int]:
         """Return regions entered and replays made since `begin_step`."""
@@ -282,7 +282,7 @@ class RegionMonitor:
 
     def before_backward(self, held: object = None) -> None:
         """The forward is over; `held` are tensors that the caller keeps."""
-        self._home_made = frozenset()
+        self._home_made.forget()
         self.listeners.before_backward(self._regions, held)
 
     def stop_observation(self) -> None:

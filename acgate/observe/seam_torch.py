@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch._guards import TracingContext
 from torch._ops import OpOverload
+from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
@@ -41,6 +42,26 @@ def graph_task() -> int:
 def in_backward() -> bool:
     """Say whether a backward pass runs in this thread."""
     return graph_task() != NO_GRAPH_TASK
+
+
+def backward_node() -> int:
+    """Return the number of the node of the graph that backward runs in this thread, -1 for none.
+
+    Nodes are numbered as the forward of this thread makes them; a custom Function has its number
+    while its forward runs, see `node_number`.
+    """
+    node: object = torch._C._current_autograd_node()
+    return -1 if node is None else node_number(node)
+
+
+def in_own_function() -> bool:
+    """Say whether backward runs the backward of a custom autograd Function in this thread."""
+    return isinstance(torch._C._current_autograd_node(), BackwardCFunction)
+
+
+def node_number(node: object) -> int:
+    """Return the number of a node, which is the context of its Function as well; -1 for what is none."""
+    return int(node._sequence_nr()) if isinstance(node, torch.autograd.graph.Node) else -1
 
 
 def tracing() -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from acgate.observe.call_origin import OWN, TARGETS, TORCH, is_standard
+from acgate.observe.seam_torch import node_number
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -45,18 +46,21 @@ class Place:
         modules: Modules that are being called, the innermost first.
         compiled: Compiled code called it.
         shared: FSDP called it, to gather or free parameters.
+        functions: Numbers of the nodes of custom autograd Functions whose forward runs.
     """
 
     source: str
     modules: tuple[nn.Module, ...]
     compiled: bool = False
     shared: bool = False
+    functions: tuple[int, ...] = ()
 
 
 def find_place() -> Place:
     """Return where the code that runs now was called, up to the backward pass it belongs to."""
     source, compiled, shared = "", False, False
     modules: list[nn.Module] = []
+    functions: list[int] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -65,15 +69,18 @@ def find_place() -> Place:
             break
         if kind in _OF_MODULES:
             module = frame.f_locals.get("self")
-            if isinstance(module, nn.Module) and not (modules and modules[-1] is module):
-                modules.append(module)
+            if isinstance(module, nn.Module):
+                if not (modules and modules[-1] is module):
+                    modules.append(module)
+            elif code.co_argcount and (number := node_number(frame.f_locals.get(code.co_varnames[0]))) >= 0:
+                functions.append(number)
         if not source:
             if kind in _OF_TARGETS:
                 source = f"{PurePath(code.co_filename).name}:{frame.f_lineno} in {code.co_name}"
             compiled = compiled or kind is _Kind.COMPILED
             shared = shared or kind is _Kind.SHARING
         frame = frame.f_back
-    return Place(source, tuple(modules), compiled, shared)
+    return Place(source, tuple(modules), compiled, shared, tuple(functions))
 
 
 def source_line() -> str:

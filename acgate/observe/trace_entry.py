@@ -64,6 +64,7 @@ class Entry:
         view: Its results share the memory of an argument.
         cached: Its result came out of a selective policy's cache.
         calls: Enclosing modules, outermost first, with how often each had been called before.
+        functions: Numbers of the custom autograd Functions whose forward ran it.
         passing: It is not to be aligned, since a replay may leave it out or add it
             (casts of parameters that autocast may have cached, collectives).
         compiled: Compiled code called it.
@@ -85,6 +86,7 @@ class Entry:
     uninitialised: bool = False
     cached: bool = False
     calls: tuple[tuple[str, int], ...] = ()
+    functions: tuple[int, ...] = ()
     passing: bool = False
     compiled: bool = False
 

@@ -129,6 +129,7 @@ class OperatorLog:
             chooses=chooses(operator),
             uninitialised=_allocates(known.name),
             calls=tuple((name, self._calls_of(name)) for name in reversed(names)) if whole else (),
+            functions=place.functions,
             passing=self._passes(known, inputs, place),
             compiled=place.compiled,
         )

@@ -10,6 +10,7 @@ from acgate.observe.seam_torch import in_backward
 from acgate.observe.trace_context import region_context
 from acgate.observe.trace_divergence import Comparison
 from acgate.observe.trace_entry import RegionLog
+from acgate.observe.trace_home_made import HomeMadeLogs
 from acgate.observe.trace_log import OperatorLog
 from acgate.observe.trace_reads import argument_names
 from acgate.observe.trace_telling import Telling, never_replayed
@@ -53,13 +54,10 @@ class TraceRecorder:
         """
         self._names = names
         self._active = active
-        self._calls = calls
         self._told = told
         self._ledger = ledger
         self._local = local
-        self._contexts: dict[tuple[str, int], Mapping[str, str]] = {}
-        self._home_made: dict[str, Region] = {}
-        self._home_made_count: dict[str, int] = {}
+        self._home_made = HomeMadeLogs(calls)
         self.log = OperatorLog(
             table,
             ledger,
@@ -95,25 +93,15 @@ class TraceRecorder:
     def module_called(self, name: str, module: nn.Module) -> None:
         """A module is called in the forward: what it runs under, should it be replayed by hand."""
         if not in_backward():
-            self._contexts[name, self._calls().get(name, 0)] = region_context(training=module.training)
+            self._home_made.module_called(name, module)
 
     def home_made(self, region: Region, module: nn.Module) -> None:
         """A module is called inside backward without torch's checkpoint."""
-        name = region.name
-        before = self._home_made_count.get(name, 0)
-        self._home_made_count[name] = before + 1
-        call = (name, self._calls().get(name, 0) - before)  # backward goes from the last call to the first
-        log = region.log = RegionLog(
-            entered=self._contexts.get(call, {}), replayed=region_context(training=module.training)
-        )
-        log.forward = [entry for entry in self.log.forward if call in entry.calls]
-        log.ended = "finished"
-        log.compiled = not log.forward
-        self._home_made[name] = region
+        self._home_made.begins(region, module, self.log.forward)
 
     def backward_over(self) -> None:
         """What is called from here on belongs to another backward."""
-        self._home_made.clear()
+        self._home_made.over()
 
     def compared(self, region: Region, saved: int) -> None:
         """Torch is about to compare what a replay saved, which is noted by now."""
@@ -159,7 +147,7 @@ class TraceRecorder:
 
     def _looks(self) -> bool:
         """Say whether operators are looked at now: those of forwards and replays are."""
-        return not in_backward() or bool(self._active()) or bool(self._home_made)
+        return not in_backward() or bool(self._active()) or self._home_made.looks()
 
     def _segments(self, entry: Entry) -> list[list[Entry]]:
         found: list[list[Entry]] = []
@@ -173,8 +161,8 @@ class TraceRecorder:
             elif replayed and region.replays == 1 and not log.ended:
                 found.append(log.replay)
         if not found and in_backward():
-            names = {name for name, _ in entry.calls}
-            found.extend(r.log.replay for n, r in self._home_made.items() if n in names and r.log is not None)
+            replayed_here = self._home_made.operators(entry)
+            found.extend([replayed_here] if replayed_here is not None else [])
         return found
 
     def _serials(self, value: object) -> frozenset[int]:

@@ -459,6 +459,16 @@ def test_reentrant_regions_whose_values_are_right_are_the_cause(world: World, ca
     assert text.count("try: pass use_reentrant=False") == 1
 
 
+def test_gradients_that_a_home_made_checkpoint_loses_are_no_reentrant_ones(world: World) -> None:
+    """Another number of gradients is told of the code that replays, which torch's reentrant form has no part in."""
+    change = traced()
+    world.region = lambda job, record: change(job, record).model_copy(
+        update={"implementation": Implementation.HOME_MADE} if job.track == "block" else {}
+    )
+    world.hooks = lambda job, name: 0 if job.track == "block" else job.micro_steps
+    assert kinds(world.play()) == ["wiring"]
+
+
 @pytest.mark.parametrize(
     ("fields", "kind"),
     [
