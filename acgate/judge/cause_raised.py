@@ -83,12 +83,15 @@ def causes_by_exception(witnesses: Witnesses, *, exact: bool) -> Iterator[Cause]
     reentrant = next(
         (r for r in witnesses.regions if r.implementation is not Implementation.NON_REENTRANT), None
     )
-    if reentrant is not None and any(_says(words, raised.message) for words in _REENTRANT):
+    saying = next((one for one in _SAYINGS if _says(one.words, raised.message)), None)
+    home_made = reentrant is not None and reentrant.implementation is Implementation.HOME_MADE
+    of_form = reentrant is not None and any(_says(words, raised.message) for words in _REENTRANT)
+    if reentrant is not None and of_form and not (home_made and saying is not None):
         if not exact:
             evidence = (*evidence, wording.implementation(reentrant))
-            yield make_cause(CauseKind.REENTRANT_ONLY, reentrant.name, "wiring", evidence, source=source)
+            kind = CauseKind.WIRING if home_made else CauseKind.REENTRANT_ONLY
+            yield make_cause(kind, reentrant.name, "wiring", evidence, source=source)
         return
-    saying = next((one for one in _SAYINGS if _says(one.words, raised.message)), None)
     if saying is None or saying.exact is not exact:
         return
     yield make_cause(

@@ -64,7 +64,8 @@ def causes_by_state(witnesses: Witnesses, *, but: Collection[CauseKind] = ()) ->
 
 
 def _buffers(witnesses: Witnesses) -> Iterator[Cause]:
-    names = list(dict.fromkeys(key.name for key in witnesses.differing(Quantity.BUFFER)))
+    found = [(key.name, key.step) for key in witnesses.differing(Quantity.BUFFER)]
+    names = _no_consequence(witnesses, found, ("buffer",))
     if not names:
         return
     kind = CauseKind.BUFFER_CHANGED
@@ -78,9 +79,9 @@ def _buffers(witnesses: Witnesses) -> Iterator[Cause]:
 
 def _attributes(witnesses: Witnesses) -> Iterator[Cause]:
     sides = witnesses.context.sides.differences
-    names = [one.name for one in sides if one.check is Check.STATE and not one.reported]
-    names += [key.name for key in witnesses.differing(Quantity.STATE)]
-    names = list(dict.fromkeys(names))
+    different = [(one.name, one.step) for one in sides if one.check is Check.STATE and not one.reported]
+    different += [(key.name, key.step) for key in witnesses.differing(Quantity.STATE)]
+    names = _no_consequence(witnesses, different, _STATE)
     if not names:
         return
     found = _written(witnesses, names, _STATE)
@@ -96,6 +97,30 @@ def _attributes(witnesses: Witnesses) -> Iterator[Cause]:
     setting = found[1].kind == "setting" if found else names[0].startswith(SETTING)
     kind = CauseKind.STATE_BESIDE if setting else CauseKind.ATTRIBUTE_CHANGED
     yield _of_state(witnesses, kind, names, tuple(_STATE), "state")
+
+
+def _no_consequence(
+    witnesses: Witnesses, different: Sequence[tuple[str, int]], kinds: Collection[str]
+) -> list[str]:
+    """Return the names of what differs by itself, each once.
+
+    Once gradients were wrong, weights are, and every later step is another one: what no replay changes,
+    and what was right up to then, only follows from that.
+
+    Args:
+        witnesses: The track.
+        different: What differs, with the step.
+        kinds: Of effects that may have changed it.
+    """
+    wrong = [key.step for key in witnesses.differing(Quantity.GRADIENT, Quantity.UPDATE)]
+    since = min(wrong, default=None)
+    return list(
+        dict.fromkeys(
+            name
+            for name, step in sorted(different, key=lambda one: one[1])
+            if since is None or step <= since or _written(witnesses, [name], kinds) is not None
+        )
+    )
 
 
 def _hooks(
@@ -158,7 +183,8 @@ def _owner(witnesses: Witnesses, name: str) -> str:
 
 def _generators(witnesses: Witnesses) -> Iterator[Cause]:
     sides = witnesses.context.sides.differences
-    names = list(dict.fromkeys(one.name for one in sides if one.check is Check.RNG))
+    different = [(one.name, one.step) for one in sides if one.check is Check.RNG]
+    names = list(dict.fromkeys(name for name, _ in different))
     if not names:
         return
     after = f"state that differs after the step: {listed(names)}"
@@ -174,7 +200,8 @@ def _generators(witnesses: Witnesses) -> Iterator[Cause]:
                     CauseKind.RNG_NOT_RESTORED, region.name, "state", (text, after), source=use.source
                 )
                 return
-    yield make_cause(CauseKind.RNG_NOT_RESTORED, "model", "state", (after,))
+    if _no_consequence(witnesses, different, ()):
+        yield make_cause(CauseKind.RNG_NOT_RESTORED, "model", "state", (after,))
 
 
 def _counts(witnesses: Witnesses) -> Iterator[Cause]:

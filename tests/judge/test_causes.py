@@ -275,6 +275,22 @@ def test_buffers_with_equal_gradients_say_what_wrote_to_them(world: World) -> No
 
 
 @pytest.mark.parametrize(
+    ("step", "effects", "expected"),
+    [(1, (), ["unknown"]), (0, (), ["buffer-changed"]), (1, ("layers.0.mean",), ["buffer-changed"])],
+    ids=["later than gradients", "with gradients", "later, and written by a replay"],
+)
+def test_buffers_that_follow_from_wrong_weights_are_no_cause(
+    world: World, step: int, effects: tuple[str, ...], expected: list[str]
+) -> None:
+    """Where weights are wrong, statistics of later batches are: only what a replay writes can be the fault."""
+    gradient, buffer = wrong(quantity=Quantity.GRADIENT, step=0), wrong(quantity=Quantity.BUFFER, step=step)
+    world.error = lambda job, key: gradient(job, key) or buffer(job, key)
+    written = tuple(Effect(kind="buffer", name=name) for name in effects)
+    world.region = traced(layers_0=RegionTrace(compared=3, effects=written))
+    assert kinds(world.play()) == expected
+
+
+@pytest.mark.parametrize(
     ("name", "effect", "hooks", "kind"),
     [
         ("layers.0.calls", Effect(kind="attribute", name="layers.0.calls"), {}, "attribute-changed"),
@@ -423,6 +439,27 @@ def test_the_trace_names_the_operator_that_torch_complains_of(world: World) -> N
     assert kinds(verdict) == ["saved-output-changed"]
     assert first(verdict).operator == "aten.bernoulli_.float (call 0)"
     assert any(message in text for text in first(verdict).evidence)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "message", "kind"),
+    [
+        (Implementation.REENTRANT, "backward through the graph a second time", "reentrant-only"),
+        (Implementation.HOME_MADE, "backward through the graph a second time", "second-backward"),
+        (Implementation.HOME_MADE, "element 0 of tensors does not require grad", "wiring"),
+    ],
+)
+def test_what_a_home_made_checkpoint_raises_is_its_own_fault(
+    world: World, implementation: Implementation, message: str, kind: str
+) -> None:
+    """Words that mean the reentrant form of torch's mean something else where code of one's own replays."""
+    raised = Raised(type="RuntimeError", message=message, phase="backward", step=0)
+    raises_while_traced(world, raised, RegionTrace(compared=3))
+    change = world.region
+    world.region = lambda job, record: change(job, record).model_copy(
+        update={"implementation": implementation} if job.track == "block" else {}
+    )
+    assert kinds(world.play())[0] == kind
 
 
 @pytest.mark.parametrize(
