@@ -127,8 +127,10 @@ class CauseKind(enum.StrEnum):
     )
     FUNCTION_STATE = (
         "function-state",
-        "a custom autograd.Function keeps or reads its tensors otherwise than by ctx.save_for_backward",
-        "save tensors with ctx.save_for_backward and read ctx.saved_tensors once",
+        "a custom autograd.Function keeps or reads its tensors, or what its backward goes by, otherwise than"
+        " by ctx.save_for_backward",
+        "save tensors with ctx.save_for_backward and read ctx.saved_tensors once; keep numbers on ctx, never"
+        " on a class or in a closure",
     )
     UNSTABLE_CHOICE = (
         "unstable-choice",

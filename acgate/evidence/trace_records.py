@@ -126,6 +126,7 @@ EffectKind = Literal[
     "process",
     "collective",
     "argument",
+    "function",
 ]
 
 
@@ -133,8 +134,9 @@ class Effect(Frozen):
     """Something outside of a region that its replay changed or did.
 
     Attributes:
-        kind: `attribute` is Python state of a module, `global` of the target's files, `setting` a
-            switch of torch or of the process, `output` what is printed.
+        kind: `attribute` is Python state of a module, `global` of the target's files, `function` of the
+            class or the closure of a custom autograd Function, `setting` a switch of torch or of the
+            process, `output` what is printed.
         name: What was changed, or who was told: `layers.0.norm.running_mean`, a logger's name, a path.
         operator: The operator that wrote, where one did.
         module: Innermost module that was being called.

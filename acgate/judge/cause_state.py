@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from acgate.judge.cause_evidence import Witnesses
     from acgate.judge.verdict import Cause
 
-_STATE = frozenset({"attribute", "global", "setting"})
+_STATE = frozenset({"attribute", "global", "function", "setting"})
 
 
 def changed_beside(region: RegionRecord, divergence: Divergence) -> tuple[Effect, ...]:
@@ -61,6 +61,27 @@ def causes_by_state(witnesses: Witnesses, *, but: Collection[CauseKind] = ()) ->
     """
     for rule in (_buffers, _generators, _attributes, _counts):
         yield from (cause for cause in rule(witnesses) if cause.kind not in but)
+
+
+def causes_by_functions(witnesses: Witnesses) -> Iterator[Cause]:
+    """Yield what replays change of the classes and closures of custom autograd Functions.
+
+    Where no operator of a replay differs, the backward of such a Function may read what only the last
+    forward or replay has left there.
+    """
+    found = [pair for pair in witnesses.effects() if pair[1].kind == "function" and not pair[1].only_grew]
+    region, effect = next((pair for pair in found if pair[1].source), found[0] if found else (None, None))
+    if (
+        region is None
+        or effect is None
+        or not witnesses.differing(Quantity.GRADIENT, Quantity.INPUT_GRADIENT)
+    ):
+        return
+    evidence = (
+        state_wording.effect(effect),
+        "no operator of the replay differs, so that it is the Function's backward that reads it",
+    )
+    yield make_cause(CauseKind.FUNCTION_STATE, region.name, "state", evidence, source=effect.source)
 
 
 def _buffers(witnesses: Witnesses) -> Iterator[Cause]:

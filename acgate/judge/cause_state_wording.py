@@ -77,6 +77,8 @@ def effect(one: Effect) -> str:
     where = (f" in {one.module}" if one.module else "") + (f" at {one.source}" if one.source else "")
     detail = f": {one.detail}" if one.detail else ""
     what = one.name if one.kind in one.name else f"{one.kind} {one.name}"
+    if one.kind == "function":
+        what = f"{one.name}, which a custom autograd Function keeps,"
     return f"the replay changes {what}{by}{where}{detail}"
 
 

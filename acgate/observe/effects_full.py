@@ -103,10 +103,10 @@ class FullLook:
         self._model = model
         namespaces = self._namespaces = tuple(surroundings.namespaces())
         outside = OutsideState(model, namespaces)
-        self._state = StateLook(model, outside, surroundings.others)
+        self._calls = Calls(model, names)
+        self._state = StateLook(model, outside, surroundings.others, self._calls.functions.values)
         self._generators = Generators(model, namespaces, surroundings.generators)
         self._lines = Lines(self._generators.moved)
-        self._calls = Calls(model, names)
         self._follows = not any(is_compiled(module) for module in model.modules())
         self._looks: dict[int, _Look] = {}
         self._forwards: list[Region] = []

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from acgate.evidence.names import naming
+from acgate.observe.effects_functions import Functions
 from acgate.observe.effects_origin import is_target_code, line_text
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Calls:
         self._counts: Counter[str] = Counter()
         self._known: dict[CodeType, bool] = {}
         self.called: dict[CodeType, set[str]] = {}
+        self.functions = Functions()
         self._profile: Callable[[FrameType, str, Any], Any] = self._called
 
     def start(self) -> None:
@@ -130,12 +132,15 @@ class Calls:
             self._counts[self._hooks[code]] += 1
         owners = self.called.setdefault(code, set())
         if code.co_argcount:
-            owner = self._names.get(id(frame.f_locals.get(code.co_varnames[0])))
+            first = frame.f_locals.get(code.co_varnames[0])
+            owner = self._names.get(id(first))
             if owner is not None:
                 owners.add(owner)
+            else:
+                self.functions.ran(first)
 
 
-_STATE = frozenset({"attribute", "global", "buffer", "parameter", "setting"})
+_STATE = frozenset({"attribute", "global", "function", "buffer", "parameter", "setting"})
 
 
 def touching(model: nn.Module, effects: Iterable[Effect]) -> frozenset[str]:

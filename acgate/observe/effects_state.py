@@ -68,6 +68,7 @@ class StateLook:
         model: nn.Module,
         outside: OutsideState,
         others: Callable[[], Mapping[str, object]],
+        functions: Callable[[], Iterable[tuple[str, object]]] = tuple,
     ) -> None:
         """Prepare to look.
 
@@ -75,8 +76,10 @@ class StateLook:
             model: Its parameters, buffers and attributes are looked at.
             outside: Knows globals, closures of hooks, and the environment.
             others: Returns further values as they are now, such as process-wide settings.
+            functions: Yields what custom autograd Functions keep on their classes and in closures.
         """
         self._model = model
+        self._functions = functions
         self._outside = outside
         self._others = others
         self._name_of = naming(model)
@@ -123,6 +126,8 @@ class StateLook:
             yield "generator" if is_generator(value) else "attribute", name, value
         for name, value in self._outside.values(self._others()):
             yield "generator" if is_generator(value) else _kind(name, value), name, value
+        for name, value in self._functions():  # some are globals as well, which are told by this kind
+            yield "generator" if is_generator(value) else "function", name, value
 
 
 def seen_in(arguments: Iterable[object]) -> dict[str, Seen]:
@@ -151,7 +156,8 @@ def changes(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> Iterator[E
     for name, now in after.items():
         then = before.get(name)
         if then is None:
-            yield Effect(kind=now.kind, name=name, detail=f"new: {now.text}")
+            if now.kind != "function":  # a Function is known once it ran, and was there before
+                yield Effect(kind=now.kind, name=name, detail=f"new: {now.text}")
         elif then.content != now.content and not _is_other_shard(then, now):
             grew = _only_grew(then.content, now.content)
             yield Effect(kind=now.kind, name=name, detail=_detail(then, now), only_grew=grew)

@@ -274,6 +274,17 @@ def test_buffers_with_equal_gradients_say_what_wrote_to_them(world: World) -> No
     assert (cause.operator, cause.source) == ("aten.add_.Tensor", "model.py:50 in forward")
 
 
+@pytest.mark.parametrize("line", ["", "model.py:9 in forward"])
+def test_state_of_a_function_explains_gradients_of_equal_replays(world: World, line: str) -> None:
+    """Where all operators are equal, what a replay leaves on the class of a Function is what backward reads."""
+    state = Effect(kind="function", name="Square.last", source=line, detail="float32[2] with other contents")
+    world.error = wrong(**GRADIENT)
+    world.region = traced(layers_1=RegionTrace(compared=3, effects=(state,)))
+    cause = first(world.play())
+    assert (cause.kind, cause.where, cause.source) == ("function-state", "layers.1", line)
+    assert "Square.last" in cause.evidence[0]
+
+
 @pytest.mark.parametrize(
     ("step", "effects", "expected"),
     [(1, (), ["unknown"]), (0, (), ["buffer-changed"]), (1, ("layers.0.mean",), ["buffer-changed"])],

@@ -204,6 +204,75 @@ def test_globals_and_closures_are_told() -> None:
     assert effect.source.endswith("in hook")
 
 
+def of_functions(make: Callable[[], type[torch.autograd.Function]]) -> list[Effect]:
+    """Return the effects of the second of two blocks that call one Function each, of the same or another class."""
+    functions = [make(), make()]
+    blocks = [Block(lambda b, f=f: f.apply(b.linear.weight).sum()) for f in functions]
+    return [e for trace in traces(nn.Sequential(*blocks)) for e in trace.effects if e.kind == "function"]
+
+
+def test_state_of_functions_is_told_with_its_line() -> None:
+    """What a replay leaves on the class of a custom Function or in its closure is told; constants are not."""
+
+    def on_the_class() -> type[torch.autograd.Function]:
+        class Square(torch.autograd.Function):
+            last: torch.Tensor
+            factor = 2.0
+
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                Square.last = x.detach() * Square.factor
+                return x * x
+
+            @staticmethod
+            def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+                return g * Square.last
+
+        return Square
+
+    def in_a_closure() -> type[torch.autograd.Function]:
+        turn = 0
+
+        class Turn(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                nonlocal turn
+                turn += 1
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+                return g * (turn % 2)
+
+        return Turn
+
+    shared = on_the_class()
+    found = of_functions(lambda: shared)
+    assert {e.name for e in found} == {"Square.last"}
+    assert "in forward" in found[0].source
+    counts = of_functions(in_a_closure)
+    assert [e.name for e in counts] == ["Turn.turn", "Turn 2.turn"]
+    assert "from 1 to 2" in counts[0].detail
+
+
+def test_functions_without_state_have_no_effects() -> None:
+    """What is constant on a class, and what its context keeps, is no effect, though the Function runs twice."""
+
+    class Scaled(torch.autograd.Function):
+        factor = 3.0
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.kept = x
+            return x * Scaled.factor
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            return g * Scaled.factor
+
+    assert of_functions(lambda: Scaled) == []
+
+
 def test_settings_are_told() -> None:
     """A process-wide switch that a replay leaves in another place is an effect."""
     threads = {"n": 1}
