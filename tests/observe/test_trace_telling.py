@@ -234,6 +234,49 @@ def test_a_tensor_under_a_global_has_its_name() -> None:
     assert read.changed_by.source == line(ChangesGlobal.forward, "mul_")
 
 
+class ByHand(torch.autograd.Function):
+    """A checkpoint made by hand, which does not put autocast back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: nn.Module) -> Tensor:
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return layer(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            torch.autograd.backward(ctx.layer(x), gradient)
+        return x.grad, None
+
+
+class HandMade(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.layer = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = ByHand.apply(self.stem(x), self.layer)
+        return result
+
+
+def test_a_parameter_that_is_no_longer_cast_is_no_other_parameter() -> None:
+    """The weight is read in another dtype because autocast is gone, which is a context and no read."""
+    model = HandMade()
+
+    def run() -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(torch.randn(3, WIDTH))
+
+    (region,), error = observe(model, run)
+    assert "same dtype" in error
+    found = divergence(region)
+    assert (found.what, found.reads) == ("context", ())
+    assert found.context["autocast cpu"] == ("bfloat16", "off")
+
+
 class Keeps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
