@@ -127,6 +127,7 @@ EffectKind = Literal[
     "collective",
     "argument",
     "function",
+    "hook",
 ]
 
 
@@ -135,8 +136,8 @@ class Effect(Frozen):
 
     Attributes:
         kind: `attribute` is Python state of a module, `global` of the target's files, `function` of the
-            class or the closure of a custom autograd Function, `setting` a switch of torch or of the
-            process, `output` what is printed.
+            class or the closure of a custom autograd Function, `hook` how many hooks a parameter has,
+            `setting` a switch of torch or of the process, `output` what is printed.
         name: What was changed, or who was told: `layers.0.norm.running_mean`, a logger's name, a path.
         operator: The operator that wrote, where one did.
         module: Innermost module that was being called.

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from acgate.judge.cause_evidence import Witnesses
     from acgate.judge.verdict import Cause
 
+_READ_BY_BACKWARD: dict[str, CauseKind] = {
+    "hook": CauseKind.HOOKS_TWICE,
+    "function": CauseKind.FUNCTION_STATE,
+    "parameter": CauseKind.PARAMETER_CHANGED,
+}
 _STATE = frozenset({"attribute", "global", "function", "setting"})
 
 
@@ -40,6 +45,17 @@ def changed_beside(region: RegionRecord, divergence: Divergence) -> tuple[Effect
         if effect.kind in _STATE
         and not effect.only_grew
         and any(_near(effect, at.module, at.source) for at in ats)
+    )
+
+
+def buffers_beside(region: RegionRecord, divergence: Divergence) -> tuple[Effect, ...]:
+    """Return the buffers that a replay changes in the function in which it first is not its forward."""
+    ats = [at for at in (divergence.forward, divergence.replay) if at is not None and at.source]
+    functions = {function_of(at.source) for at in ats}
+    return tuple(
+        effect
+        for effect in effects_of(region)
+        if effect.kind == "buffer" and effect.source and function_of(effect.source) in functions
     )
 
 
@@ -63,25 +79,28 @@ def causes_by_state(witnesses: Witnesses, *, but: Collection[CauseKind] = ()) ->
         yield from (cause for cause in rule(witnesses) if cause.kind not in but)
 
 
-def causes_by_functions(witnesses: Witnesses) -> Iterator[Cause]:
-    """Yield what replays change of the classes and closures of custom autograd Functions.
+def causes_by_what_backward_reads(witnesses: Witnesses) -> Iterator[Cause]:
+    """Yield what replays change that backward goes by, where no operator of a replay differs.
 
-    Where no operator of a replay differs, the backward of such a Function may read what only the last
-    forward or replay has left there.
+    The backward of a custom autograd Function may read what the last forward or replay has left on its
+    class or in a closure; hooks on parameters change gradients; a parameter is what other regions read.
     """
-    found = [pair for pair in witnesses.effects() if pair[1].kind == "function" and not pair[1].only_grew]
-    region, effect = next((pair for pair in found if pair[1].source), found[0] if found else (None, None))
-    if (
-        region is None
-        or effect is None
-        or not witnesses.differing(Quantity.GRADIENT, Quantity.INPUT_GRADIENT)
-    ):
+    if not witnesses.differing(Quantity.GRADIENT, Quantity.INPUT_GRADIENT):
         return
-    evidence = (
-        state_wording.effect(effect),
-        "no operator of the replay differs, so that it is the Function's backward that reads it",
+    found = [pair for pair in witnesses.effects() if pair[1].kind in _READ_BY_BACKWARD]
+    found = [pair for pair in found if not pair[1].only_grew]
+    if not found:
+        return
+    region, effect = next((pair for pair in found if pair[1].source), found[0])
+    yield make_cause(
+        _READ_BY_BACKWARD[effect.kind],
+        region.name,
+        "state",
+        (state_wording.effect(effect), "no operator of the replay itself differs"),
+        operator=effect.operator,
+        module=effect.module,
+        source=effect.source,
     )
-    yield make_cause(CauseKind.FUNCTION_STATE, region.name, "state", evidence, source=effect.source)
 
 
 def _buffers(witnesses: Witnesses) -> Iterator[Cause]:

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING
 from acgate.cause_kinds import CauseKind
 from acgate.judge import cause_state_wording as state_wording
 from acgate.judge import cause_wording as wording
-from acgate.judge.cause_between import kind_of_moved, named, read_elsewhere, read_near, switches
+from acgate.judge.cause_between import (
+    function_of,
+    kind_of_moved,
+    named,
+    read_elsewhere,
+    read_near,
+    switches,
+)
 from acgate.judge.cause_context import kind_of_context, telling_context
 from acgate.judge.cause_evidence import inside
 from acgate.judge.cause_making import make_cause
-from acgate.judge.cause_reads import kind_of_reads
-from acgate.judge.cause_state import changed_beside
+from acgate.judge.cause_reads import is_history, kind_of_reads
+from acgate.judge.cause_state import buffers_beside, changed_beside
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Cause
 
 _TORCH = "torch "
+_RESIZING = ("aten.resize_.", "aten.resize.")
 _NUMBER = re.compile(r"\d+")
 _TENSOR = re.compile(r"(?<!\w)_(?!\w)")
 """Stands for a tensor among the arguments of an operator."""
@@ -98,6 +106,8 @@ def _by_design(region: RegionRecord, divergence: Divergence) -> bool:
 
 def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergence) -> Iterator[_Judged]:
     """Yield what kind a divergence is; what explains it comes before what it looks like."""
+    if hooks := _in_hook(trace, divergence):
+        yield _Judged(CauseKind.HOOKS_TWICE, tuple(state_wording.hooks(hooks)))
     if divergence.swapped_with is not None:
         yield _Judged(CauseKind.CALLS_SWAPPED)
     if divergence.what == "cached":
@@ -120,6 +130,15 @@ def _explanations(region: RegionRecord, trace: RegionTrace, divergence: Divergen
     if region.implementation is not Implementation.NON_REENTRANT:
         yield _Judged(CauseKind.CONTROL_FLOW, (wording.without_gradients(region),))
     yield _Judged(CauseKind.OTHER_NUMBER if divergence.what == "arguments" else CauseKind.CONTROL_FLOW)
+
+
+def _in_hook(trace: RegionTrace, divergence: Divergence) -> dict[str, tuple[int, int]]:
+    """Return the hooks that call the operator which differs, and that change what they go by."""
+    at = divergence.forward or divergence.replay
+    if at is None or not at.source or divergence.random or divergence.what == "cached":
+        return {}
+    file, function = function_of(at.source)
+    return {name: calls for name, calls in trace.hooks.items() if file in name and f"in {function}" in name}
 
 
 def _another_module(region: RegionRecord, divergence: Divergence) -> str:
@@ -196,6 +215,11 @@ def _of_state(region: RegionRecord, divergence: Divergence) -> Iterator[_Judged]
         yield _Judged(kind_of_moved(found[0]), evidence)
     elif changed or _more_tensors(divergence):
         yield _Judged(CauseKind.ATTRIBUTE_CHANGED, evidence)
+    elif buffers := buffers_beside(region, divergence):
+        # such as `int(used.argmin())`
+        history = any(is_history(region, one.name, "") for one in buffers)
+        kind = CauseKind.SCALING_HISTORY if history else CauseKind.BUFFER_CHANGED
+        yield _Judged(kind, tuple(state_wording.effect(one) for one in buffers))
 
 
 def _more_tensors(divergence: Divergence) -> bool:
@@ -207,7 +231,9 @@ def _more_tensors(divergence: Divergence) -> bool:
 
 
 def _of_result(divergence: Divergence) -> _Judged:
-    if divergence.uninitialised:
+    at = divergence.forward or divergence.replay
+    grown = at is not None and at.operator.startswith(_RESIZING)
+    if divergence.uninitialised or grown:
         return _Judged(CauseKind.UNINITIALISED)
     if divergence.chooses:
         return _Judged(CauseKind.UNSTABLE_CHOICE)

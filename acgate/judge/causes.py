@@ -12,7 +12,7 @@ from acgate.judge.cause_forward import causes_by_forward
 from acgate.judge.cause_making import grouped, make_cause
 from acgate.judge.cause_raised import causes_by_exception, causes_by_what_moved
 from acgate.judge.cause_saved import causes_by_saved_tensors
-from acgate.judge.cause_state import causes_by_functions, causes_by_state
+from acgate.judge.cause_state import causes_by_state, causes_by_what_backward_reads
 from acgate.judge.cause_values import cause_by_value
 from acgate.judge.cause_wiring import (
     causes_by_findings,
@@ -98,7 +98,7 @@ def _where_nothing_began(witnesses: Witnesses, by_value: tuple[Cause, ...]) -> I
     """Yield what is wrong where model and forward are those of the reference."""
     if not by_value:
         yield from causes_by_saved_tensors(witnesses)
-        yield from causes_by_functions(witnesses)
+        yield from causes_by_what_backward_reads(witnesses)
         yield from causes_by_optimizer(witnesses)
         yield from causes_by_reentrance(witnesses)
         yield from causes_by_findings(witnesses, of_numbers=True)

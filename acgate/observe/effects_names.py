@@ -76,6 +76,8 @@ def words_of(kind: EffectKind, name: str) -> tuple[str, ...]:
             return repr(name.removeprefix(ENVIRONMENT)), "environ", "getenv"
         if name.startswith(SETTING):
             return _SWITCHES.get(name.removeprefix(SETTING), ())
+    if kind == "hook":
+        return "register_hook", "register_post_accumulate_grad_hook"
     return tuple(reversed(re.findall(r"[A-Za-z_]\w*", name)[-2:]))
 
 

@@ -18,7 +18,7 @@ MAX_MOVED = 20
 """So many things that were changed between are told of a region."""
 
 _OF_MODULES = frozenset({"buffer", "parameter", "attribute", "generator"})
-_NAMED = frozenset({"attribute", "global", "function", "buffer", "setting"})
+_NAMED = frozenset({"attribute", "global", "function", "hook", "buffer", "setting"})
 _MAKING = frozenset({"__init__", "__post_init__", "__new__", "<module>"})  # long before any forward
 _LINES = 4
 

@@ -18,7 +18,7 @@ from acgate.observe.effects_names import ABSENT, ENVIRONMENT, SETTING
 from acgate.observe.iterator_digest import has_position, position
 from acgate.observe.module_state import MAX_LOG_ITEMS, attributes, contents, tensors_inside
 from acgate.observe.rng import is_generator
-from acgate.observe.seam_torch import quiet
+from acgate.observe.seam_torch import num_hooks, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -117,6 +117,7 @@ class StateLook:
             short = self._name_of(name)
             if short.startswith(inside) if inside else self._all_parameters:
                 yield "parameter", short, parameter
+                yield "hook", f"hooks on {short}", num_hooks(parameter)
         for name, buffer in self._model.named_buffers():
             yield "buffer", self._name_of(name), buffer
         yield from self._beside(lambda _: True)

@@ -82,6 +82,11 @@ def has_gradient_consumer(parameter: torch.Tensor) -> bool:
     return bool(parameter._post_accumulate_grad_hooks)
 
 
+def num_hooks(parameter: torch.Tensor) -> int:
+    """Return how many hooks wait for the gradient of a parameter."""
+    return len(parameter._backward_hooks or ()) + len(parameter._post_accumulate_grad_hooks or ())
+
+
 def sees_parts(operator: object, types: tuple[type, ...]) -> bool:
     """Say whether a mode shall let DTensors come first, by returning `NotImplemented`.
 

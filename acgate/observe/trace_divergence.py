@@ -199,12 +199,29 @@ class Comparison:
         """Return the forward's call that the replay made here, where it made this one there."""
         if one is None or other is None:
             return None
+        if other.cached:
+            return self._kept_of(one, other)
         wanted, given = _call(one), _call(other)
         if wanted is None or given is None or wanted == given:
             return None
         if not any(_call(entry) == wanted for entry in self._log.replay):
             return None
         return next((entry for entry in self._log.forward if _call(entry) == given), None)
+
+    def _kept_of(self, one: Entry, other: Entry) -> Entry | None:
+        """Return the forward's call whose kept output the replay is handed instead of this one's.
+
+        Kept outputs are handed out by the number of the call, so that a call more or fewer shifts them.
+        """
+        given = _results(other)
+        if not all(given) or given == _results(one):
+            return None
+        alike = (entry for entry in self._log.forward if entry.operator == other.operator)
+        return next((entry for entry in alike if _results(entry) == given), None)
+
+
+def _results(entry: Entry) -> tuple[str, ...]:
+    return tuple(outcome.hash for outcome in entry.outcomes)
 
 
 def _first(entries: Iterable[Entry | None]) -> Entry | None:

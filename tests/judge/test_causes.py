@@ -274,15 +274,33 @@ def test_buffers_with_equal_gradients_say_what_wrote_to_them(world: World) -> No
     assert (cause.operator, cause.source) == ("aten.add_.Tensor", "model.py:50 in forward")
 
 
+@pytest.mark.parametrize(
+    ("effect", "name", "kind"),
+    [
+        ("function", "Square.last", "function-state"),
+        ("hook", "hooks on layers.1.weight", "hooks-twice"),
+        ("parameter", "layers.1.teacher", "parameter-changed"),
+    ],
+)
 @pytest.mark.parametrize("line", ["", "model.py:9 in forward"])
-def test_state_of_a_function_explains_gradients_of_equal_replays(world: World, line: str) -> None:
-    """Where all operators are equal, what a replay leaves on the class of a Function is what backward reads."""
-    state = Effect(kind="function", name="Square.last", source=line, detail="float32[2] with other contents")
+def test_what_backward_goes_by_explains_gradients_of_equal_replays(
+    world: World, effect: str, name: str, kind: str, line: str
+) -> None:
+    """Where all operators are equal, what a replay leaves behind for backward is what makes gradients differ."""
+    state = Effect(kind=effect, name=name, source=line, detail="from 1 to 2")
     world.error = wrong(**GRADIENT)
     world.region = traced(layers_1=RegionTrace(compared=3, effects=(state,)))
     cause = first(world.play())
-    assert (cause.kind, cause.where, cause.source) == ("function-state", "layers.1", line)
-    assert "Square.last" in cause.evidence[0]
+    assert (cause.kind, cause.where, cause.source) == (kind, "layers.1", line)
+    assert name in cause.evidence[0]
+
+
+def test_equal_gradients_have_no_cause_in_what_backward_goes_by(world: World) -> None:
+    """A count that nothing reads is no fault of numbers, also where something else differs."""
+    state = Effect(kind="function", name="Square.calls", detail="from 1 to 2")
+    world.error = wrong(quantity=Quantity.UPDATE)
+    world.region = traced(layers_1=RegionTrace(compared=3, effects=(state,)))
+    assert kinds(world.play())[0] == "optimizer-wiring"
 
 
 @pytest.mark.parametrize(

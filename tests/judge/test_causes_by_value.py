@@ -120,6 +120,42 @@ HAND_MADE: list[tuple[str, RegionRecord, CauseKind]] = [
     ),
     ("a buffer", region(reads("buffer", name="layers.0.mean")), CauseKind.BUFFER_CHANGED),
     (
+        "a number of a hook",
+        region(
+            seen("arguments", swapped_with=MUL),
+            {"hooks": {"number (forward pre hook of layers.0.mix, model.py:30 in forward)": (2, 2)}},
+        ),
+        CauseKind.HOOKS_TWICE,
+    ),
+    (
+        "a number beside a hook that is elsewhere",
+        region(
+            seen("arguments"),
+            {"hooks": {"number (forward pre hook of layers.0.mix, model.py:30 in count)": (2, 2)}},
+        ),
+        CauseKind.OTHER_NUMBER,
+    ),
+    (
+        "a number taken from a buffer that the replay changes in the same function",
+        region(seen("arguments"), effect("buffer", "layers.0.used", source="model.py:30 in forward")),
+        CauseKind.BUFFER_CHANGED,
+    ),
+    (
+        "a number beside a buffer that another function changes",
+        region(seen("arguments"), effect("buffer", "layers.0.used", source="model.py:50 in update")),
+        CauseKind.OTHER_NUMBER,
+    ),
+    (
+        "memory that was resized",
+        region(seen("result", forward=MUL.model_copy(update={"operator": "aten.resize_.default"}))),
+        CauseKind.UNINITIALISED,
+    ),
+    (
+        "a kept output of another call",
+        region(seen("cached", swapped_with=MUL), selective=True),
+        CauseKind.CALLS_SWAPPED,
+    ),
+    (
         "a buffer that is bound anew in its own region",
         region(reads("buffer", name="layers.0.mean", same=False)),
         CauseKind.BUFFER_CHANGED,

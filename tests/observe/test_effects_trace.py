@@ -273,6 +273,18 @@ def test_functions_without_state_have_no_effects() -> None:
     assert of_functions(lambda: Scaled) == []
 
 
+def test_hooks_on_parameters_are_told_with_their_line() -> None:
+    """A hook that the forward puts on a weight is put there again by the replay."""
+
+    def watch(block: Block) -> None:
+        block.linear.weight.register_hook(lambda gradient: gradient * 0.5)
+
+    hooks = only([e for e in effects(watch) if e.kind == "hook"])
+    assert hooks.name == "hooks on 0.linear.weight"
+    assert hooks.detail == "from 1 to 2"
+    assert "in watch" in hooks.source
+
+
 def test_settings_are_told() -> None:
     """A process-wide switch that a replay leaves in another place is an effect."""
     threads = {"n": 1}

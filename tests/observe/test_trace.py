@@ -345,6 +345,29 @@ def test_calls_that_changed_places_name_each_other(form: str) -> None:
     assert (found.reads[0].name, found.reads[0].same_tensor) == ("layers.0.up.weight", False)
 
 
+class OneMore(Plain):
+    """Measures once by a product that the replay leaves out."""
+
+    cold = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.cold:
+            self.cold = False
+            with torch.no_grad():
+                self.down(x * 3)
+        return x + self.down(self.up(x).sin())
+
+
+def test_a_kept_output_of_another_call_names_that_call() -> None:
+    """A call fewer in the replay shifts what a policy hands out, though nothing has changed what it keeps."""
+    found = divergence(OneMore, **SELECTIVE)
+    assert found.what == "cached"
+    assert found.forward is not None
+    assert found.swapped_with is not None
+    assert found.swapped_with.operator == found.forward.operator
+    assert found.swapped_with.call != found.forward.call
+
+
 class Attention(Plain):
     def forward(self, x: Tensor) -> Tensor:
         q = self.up(x).unsqueeze(1)
