@@ -236,9 +236,9 @@ class Observer:
 
     def _recorder(self) -> TraceRecorder:
         """Return what traces the operators of the step that begins."""
-        serial, own_code = self._ledger.serial, self._surroundings.namespaces()
-        table = NameTable(self._model, serial, self._named_generators, own_code)
-        return self._monitor.recording(self._ledger, table)
+        own_code, ledger = self._surroundings.namespaces(), self._ledger
+        table = NameTable(self._model, ledger.serial, self._named_generators, own_code)
+        return self._monitor.recording(ledger, table)
 
     def _named_generators(self) -> dict[str, Any]:
         surroundings = self._surroundings
