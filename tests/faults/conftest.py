@@ -12,6 +12,14 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 
+@pytest.fixture(scope="session")
+def verdicts():
+    """What the gate says of fixtures, each judged once."""
+    from fault_verdicts import Verdicts
+
+    return Verdicts()
+
+
 @pytest.fixture(autouse=True)
 def settings_put_back():
     """One thread; what a fixture changes in the process is no business of the next test."""

@@ -3,56 +3,36 @@
 from __future__ import annotations
 
 import pytest
+from fault_verdicts import DEFAULT_PRECISION, EXPLAINED, STEPS
+from fault_verdicts import FIXTURES as ALL
 
-from acgate import gate
 from acgate.cause_kinds import CauseKind
 from acgate.selftest.grade import grade
 from acgate.selftest.places import marked_lines
 from acgate.selftest.results import Fixture, Group, Turn
-from acgate.spec.models import GateSpec
 from fixtures import catalog
 
-FIXTURES = [
-    (path, expect) for path in catalog.paths_here() for expect in [catalog.load(path).EXPECT] if expect.cause
-]
+FIXTURES = [(path, expect) for path, expect in ALL if expect.cause]
 # One of each kind of evidence; the others are in the long sweep.
-QUICK = {
-    "adapters_reentrant",
-    "attention_backend_forward_only",
-    "call_counter_schedule",
-    "dropout_rng_not_kept",
-    "function_unpacks_twice",
-    "keyword_changed_later",
-    "late_bound_closure",
-    "optimizer_groups_by_path",
-    "recompute_path_drops_mask",
-    "running_normaliser",
-    "selective_matmul_then_add",
-    "selective_saves_one_random",
-}
 CASES = [
-    pytest.param(
-        path,
-        precision,
-        id=f"{path.stem}-{precision}",
-        marks=[] if path.stem in QUICK and precision == "float32" else [pytest.mark.slow],
-    )
+    pytest.param(path, DEFAULT_PRECISION[path], expect.steps, id=f"{path.stem}-quick")
+    for path, expect in FIXTURES
+    if path.stem in EXPLAINED
+] + [
+    pytest.param(path, precision, STEPS, id=f"{path.stem}-{precision}", marks=pytest.mark.slow)
     for path, expect in FIXTURES
     for precision in expect.precisions
 ]
 
 
-@pytest.mark.parametrize(("path", "precision"), CASES)
-def test_first_cause_is_the_right_one(path, precision, tmp_path):
+@pytest.mark.parametrize(("path", "precision", "steps"), CASES)
+def test_first_cause_is_the_right_one(path, precision, steps, verdicts, tmp_path):
     """Kind and line of the first cause are right on every faulty track."""
     expect = catalog.load(path).EXPECT
     fixture = Fixture(
         f"faults/{path.stem}", Group.FAULTS, expect.kind, expect.cause[0], expect.precisions, slow=False
     )
-    spec = GateSpec(
-        model=str(path), tracks=("none", *expect.tracks_in(precision)), dtypes=(precision,), threads=1
-    )
-    verdict = gate.run(spec, tmp_path / "run", resume=False, in_process=True, listeners=())
+    verdict = verdicts.of(path, precision, steps, tmp_path / "run")
     outcome = grade(Turn(fixture, precision), expect, verdict, path.read_text(), 0.0)
     said = [
         f"{track.track}: {cause.kind} at {cause.source or cause.where}: {'; '.join(cause.evidence)}"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from fault_verdicts import DEFAULT_PRECISION, FIXTURES, STEPS, judged
 
-from acgate import gate
 from acgate.finding_kinds import FindingKind
-from acgate.spec.models import Allow, GateSpec
+from acgate.spec.models import Allow
 from acgate.vocabulary import Outcome
 from fixtures import catalog
 
-FIXTURES = [(path, catalog.load(path).EXPECT) for path in catalog.paths_here()]
-# By default each fixture is judged in one precision, by turns, and in the steps in which it shows;
-# the long sweep takes all precisions, in the steps that the gate takes by default.
-STEPS = GateSpec.model_fields["steps"].default
+# By default each fixture is judged in one precision, and in the steps in which it shows.
 CASES = [
-    pytest.param(path, precision, expect.steps, id=f"{path.stem}-{precision}-quick")
-    for number, (path, expect) in enumerate(FIXTURES)
-    for precision in [expect.precisions[number % len(expect.precisions)]]
+    pytest.param(
+        path, DEFAULT_PRECISION[path], expect.steps, id=f"{path.stem}-{DEFAULT_PRECISION[path]}-quick"
+    )
+    for path, expect in FIXTURES
     if not expect.slow
 ] + [
     pytest.param(path, precision, STEPS, id=f"{path.stem}-{precision}", marks=pytest.mark.slow)
@@ -30,18 +28,6 @@ ALLOWED = [
     if expect.exit_code_allowed is not None
 ]
 FLAGGED = {"fail", "error", "warn"}
-
-
-def judge(path, precision, tracks, out, steps, allow=()):
-    spec = GateSpec(
-        model=str(path),
-        tracks=("none", *tracks),
-        dtypes=(precision,),
-        steps=steps,
-        threads=1,
-        allow=tuple(allow),
-    )
-    return gate.run(spec, out, resume=False, in_process=True, listeners=())
 
 
 def cases_of(verdict, tracks):
@@ -80,10 +66,10 @@ def described(verdict):
 
 
 @pytest.mark.parametrize(("path", "precision", "steps"), CASES)
-def test_fixture_gets_its_verdict(path, precision, steps, tmp_path):
+def test_fixture_gets_its_verdict(path, precision, steps, verdicts, tmp_path):
     """The exit code, the failing checks and the findings are those that the fixture names, and no others."""
     expect = catalog.load(path).EXPECT
-    verdict = judge(path, precision, expect.tracks_in(precision), tmp_path / "run", steps)
+    verdict = verdicts.of(path, precision, steps, tmp_path / "run")
     told = described(verdict)
 
     assert int(verdict.exit_code) == expect.exit_code, told
@@ -119,7 +105,7 @@ def test_fixture_gets_its_verdict(path, precision, steps, tmp_path):
 def test_allowed_finding_lets_the_fixture_pass(path, expect, tmp_path):
     """A fixture that is wrong by a finding alone passes once that finding is allowed by name."""
     allow = [Allow(kind=kind, reason="the fixture uses it on purpose") for kind in expect.findings]
-    verdict = judge(path, expect.precisions[0], expect.tracks, tmp_path / "run", expect.steps, allow)
+    verdict = judged(path, expect.precisions[0], expect.steps, tmp_path / "run", allow)
     assert int(verdict.exit_code) == expect.exit_code_allowed, described(verdict)
 
 

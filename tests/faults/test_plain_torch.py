@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from fault_verdicts import DEFAULT_PRECISION, FIXTURES
 
 from fixtures import catalog
 from fixtures.plain_torch import differing, strict_kernels, train
 
+# By default in the precision in which the gate judges it by default.
 CASES = [
     pytest.param(
-        path, precision, id=f"{path.stem}-{precision}", marks=[pytest.mark.slow] if expect.slow else []
+        path,
+        precision,
+        id=f"{path.stem}-{precision}",
+        marks=[pytest.mark.slow] if expect.slow or precision != DEFAULT_PRECISION[path] else [],
     )
-    for path in catalog.paths_here()
-    for expect in [catalog.load(path).EXPECT]
+    for path, expect in FIXTURES
     for precision in expect.precisions
 ]
 
