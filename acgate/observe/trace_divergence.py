@@ -48,6 +48,10 @@ class Comparison:
         divergence = self._told(matters) if matters is not None else None
         if divergence is None and self._wrong():
             divergence = unseen_divergence(self._region, self._log, self._pairs, self._tell)
+            shift = next((difference for difference in found if difference.reason == "operator"), None)
+            if divergence is not None and _is_shifted(divergence) and shift is not None:
+                # An operator more or fewer shifts all that is saved behind it, each tensor right by itself.
+                divergence, harmless = self._told(shift), None
             if divergence is None and harmless is not None:
                 divergence, harmless = self._told(harmless), None
         region = self._region
@@ -218,6 +222,11 @@ class Comparison:
             return None
         alike = (entry for entry in self._log.forward if entry.operator == other.operator)
         return next((entry for entry in alike if _results(entry) == given), None)
+
+
+def _is_shifted(divergence: Divergence) -> bool:
+    """Say whether a saved tensor is another one although its operator ran, and gave the same."""
+    return divergence.what == "result" and not divergence.uninitialised and not divergence.random
 
 
 def _results(entry: Entry) -> tuple[str, ...]:

@@ -368,6 +368,36 @@ def test_a_kept_output_of_another_call_names_that_call() -> None:
     assert found.swapped_with.call != found.forward.call
 
 
+class ComputedOnce(Plain):
+    """Computes what it uses twice once in the forward, and each time in the replay, as a cache left open does."""
+
+    caching = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        gain = self.up.weight.tanh()
+        hidden = x @ (gain if self.caching else self.up.weight.tanh())
+        hidden = hidden @ (gain if self.caching else self.up.weight.tanh())
+        return self.down(hidden.sin()).cos().sin()
+
+
+def test_an_operator_more_that_shifts_what_is_saved_is_named() -> None:
+    """Saved tensors that are right by themselves and stand elsewhere blame the operator that came between."""
+    model = Blocks(ComputedOnce)
+
+    def replays_compute_each() -> None:
+        for layer in model.layers:
+            layer.caching = False  # type: ignore[assignment]
+
+    regions, _ = observe(model, lambda: model(torch.randn(3, 4, WIDTH)), before_backward=replays_compute_each)
+    trace = regions[-1].trace
+    assert trace is not None
+    found = trace.divergence
+    assert found is not None
+    assert found.what == "operator"
+    assert found.replay is not None
+    assert found.replay.operator == "aten.tanh.default"
+
+
 class Attention(Plain):
     def forward(self, x: Tensor) -> Tensor:
         q = self.up(x).unsqueeze(1)
