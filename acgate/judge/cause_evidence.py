@@ -49,6 +49,11 @@ class Witnesses:
         return self.context.candidate.raised or (run.raised if run else None)
 
     @property
+    def of_audit(self) -> bool:
+        """True where numbers are wrong with early stop off only."""
+        return bool(self.suspect and self.suspect.fails and self.suspect.run != self.context.candidate.track)
+
+    @property
     def traced(self) -> bool:
         """True where the trace looked at a region's replay."""
         return any(region.trace is not None for region in self.regions)

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from acgate.judge.cause_evidence import Witnesses
     from acgate.judge.verdict import Cause
 
-_READ_BY_BACKWARD: dict[str, CauseKind] = {
-    "hook": CauseKind.HOOKS_TWICE,
-    "function": CauseKind.FUNCTION_STATE,
-    "parameter": CauseKind.PARAMETER_CHANGED,
-}
 _STATE = frozenset({"attribute", "global", "function", "setting"})
 
 
@@ -77,30 +72,6 @@ def causes_by_state(witnesses: Witnesses, *, but: Collection[CauseKind] = ()) ->
     """
     for rule in (_buffers, _generators, _attributes, _counts):
         yield from (cause for cause in rule(witnesses) if cause.kind not in but)
-
-
-def causes_by_what_backward_reads(witnesses: Witnesses) -> Iterator[Cause]:
-    """Yield what replays change that backward goes by, where no operator of a replay differs.
-
-    The backward of a custom autograd Function may read what the last forward or replay has left on its
-    class or in a closure; hooks on parameters change gradients; a parameter is what other regions read.
-    """
-    if not witnesses.differing(Quantity.GRADIENT, Quantity.INPUT_GRADIENT):
-        return
-    found = [pair for pair in witnesses.effects() if pair[1].kind in _READ_BY_BACKWARD]
-    found = [pair for pair in found if not pair[1].only_grew]
-    if not found:
-        return
-    region, effect = next((pair for pair in found if pair[1].source), found[0])
-    yield make_cause(
-        _READ_BY_BACKWARD[effect.kind],
-        region.name,
-        "state",
-        (state_wording.effect(effect), "no operator of the replay itself differs"),
-        operator=effect.operator,
-        module=effect.module,
-        source=effect.source,
-    )
 
 
 def _buffers(witnesses: Witnesses) -> Iterator[Cause]:

@@ -9,10 +9,11 @@ from acgate.judge import cause_wording as wording
 from acgate.judge.bisected import bisection_of
 from acgate.judge.cause_evidence import Witnesses, gather, inside
 from acgate.judge.cause_forward import causes_by_forward
+from acgate.judge.cause_left import causes_behind_early_stop, causes_by_what_backward_reads
 from acgate.judge.cause_making import grouped, make_cause
 from acgate.judge.cause_raised import causes_by_exception, causes_by_what_moved
 from acgate.judge.cause_saved import causes_by_saved_tensors
-from acgate.judge.cause_state import causes_by_state, causes_by_what_backward_reads
+from acgate.judge.cause_state import causes_by_state
 from acgate.judge.cause_values import cause_by_value
 from acgate.judge.cause_wiring import (
     causes_by_findings,
@@ -43,7 +44,9 @@ def causes(inputs: CellInputs, context: TrackContext) -> tuple[Cause, ...]:
     """
     witnesses = gather(inputs, context)
     found = tuple(_once(_ranked(witnesses)))
-    if not found and _differs(witnesses):
+    if not found and witnesses.of_audit:
+        found = tuple(causes_behind_early_stop(witnesses))
+    if not found and (_differs(witnesses) or witnesses.of_audit):
         found = (_unknown(witnesses),)
     return _with_blocks(witnesses, found)
 

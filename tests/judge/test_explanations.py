@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acgate.evidence.records import Raised
 from acgate.evidence.step_records import StateRecord
-from acgate.evidence.trace_records import Divergence, OperatorAt, RegionTrace
+from acgate.evidence.trace_records import Divergence, Effect, OperatorAt, RegionTrace
 from acgate.judge.bisected import bisection_of, blocks_under_ac
 from acgate.judge.inputs import CellInputs
 from acgate.judge.noise import measure_noise
@@ -183,6 +183,23 @@ def test_an_audit_that_alone_is_wrong_is_traced_as_it_ran(world: World) -> None:
         job = world.jobs[f"block.no-early-stop.{run}"]
         assert (job.track, job.early_stop, job.steps) == ("block", False, 1)
     assert world.jobs["block.no-early-stop.trace"].observe_step == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("layers.0 forward_hooks 0 seen", "hooks-twice"), ("global CACHE", "attribute-changed")],
+)
+def test_what_only_whole_replays_change_is_the_cause_in_an_audit(world: World, name: str, kind: str) -> None:
+    """Where early stop hides a fault and no operator differs, what grows behind the stop is named; no search."""
+    world.error = lambda job, key: wrong(**GRADIENT)(job, key) * (not job.early_stop)
+    grown = Effect(kind="global", name=name, source="model.py:9 in collect", only_grew=True)
+    world.region = lambda job, record: record.model_copy(
+        update={"trace": RegionTrace(compared=3, effects=(grown,)) if job.explain else None}
+    )
+    (track,) = [one for one in world.play().tracks if one.track == "block"]
+    assert [cause.kind for cause in track.causes] == [kind]
+    assert track.causes[0].source == "model.py:9 in collect"
+    assert not any(".only-" in run for run in world.runs)
 
 
 def test_an_audit_that_differs_as_its_track_does_is_not_traced(world: World) -> None:
