@@ -36,7 +36,7 @@ def _traces(inputs: CellInputs, found: Sequence[Suspect]) -> Iterator[Need]:
         if trace_name(one.run) not in inputs.names:
             what = "is not its reference" if one.fails else "is to be explained"
             why = f"{one.run} {what}: which operator of a replay is not that of its forward?"
-            yield Need(kind="trace", run=one.run, step=one.step, why=why)
+            yield Need(kind="trace", run=one.run, step=one.step, micro=one.micro, why=why)
 
 
 def _of_reference(inputs: CellInputs, found: Sequence[Suspect]) -> Iterator[Need]:

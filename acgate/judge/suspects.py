@@ -42,6 +42,7 @@ class Suspect:
         run: A track, or its audit where only that is wrong.
         step: First step at which something is wrong; the number of steps stands for the one with two
             forwards.
+        micro: Micro-step whose replays there is something to ask of.
         forward: The first thing that is wrong is the loss of the micro-step that a trace looks at, so that
             the forward itself is another one.
         fails: False where nothing is wrong, and a trace was asked for all the same.
@@ -49,6 +50,7 @@ class Suspect:
 
     run: str
     step: int
+    micro: int = 0
     forward: bool = False
     fails: bool = True
 
@@ -98,8 +100,8 @@ def _in_track(
     if not moments:
         return None
     first = min(moments)
-    forward = first[1] == 0 and any(key.quantity is Quantity.LOSS and _moment(key) == first for key in keys)
-    return Suspect(run.name, first[0], forward=forward)
+    loss = any(key.quantity is Quantity.LOSS and _moment(key) == first for key in keys)
+    return Suspect(run.name, first[0], _micro(first, loss=loss), forward=loss and first[1] == 0)
 
 
 def _in_audit(
@@ -114,7 +116,11 @@ def _in_audit(
     numeric = [key for key in fresh.differing if key.quantity in NUMERIC]
     broken = (key for key in fresh.broken if key.quantity in NUMERIC)
     moments = [*map(_moment, (*_failing(inputs, name, numeric, noise), *broken)), *_raised(inputs, run)]
-    return Suspect(name, min(moments)[0]) if moments else None
+    if not moments:
+        return None
+    first = min(moments)
+    loss = any(key.quantity is Quantity.LOSS and _moment(key) == first for key in numeric)
+    return Suspect(name, first[0], _micro(first, loss=loss))
 
 
 def _failing(inputs: CellInputs, run: str, keys: Sequence[TensorKey], noise: Noise) -> Iterator[TensorKey]:
@@ -139,6 +145,12 @@ def _raised(inputs: CellInputs, run: TrackEvidence) -> Iterator[Moment]:
 
 def _moment(key: TensorKey) -> Moment:
     return key.step, _late(key.micro)
+
+
+def _micro(first: Moment, *, loss: bool) -> int:
+    """Return the micro-step whose replays may be at fault: a loss is changed by those of the one before."""
+    micro = 0 if first[1] == LATE else first[1]
+    return max(micro - 1, 0) if loss else micro
 
 
 def _late(micro: int | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,20 +15,19 @@ from acgate.observe.canary_exclusion import ensure_leaving_out
 from acgate.observe.effects import RegionEffects, Surroundings
 from acgate.observe.generators_found import generators_of
 from acgate.observe.ledger import Ledger
+from acgate.observe.memory import there_before
 from acgate.observe.module_outputs import ModuleOutputs
-from acgate.observe.module_state import tensors_inside
 from acgate.observe.operator_mode import OperatorMode
 from acgate.observe.region_notes import RegionNotes
 from acgate.observe.seam import RegionMonitor
 from acgate.observe.seam_exclusion import only_regions
-from acgate.observe.seam_gathered import gathered_memory
 from acgate.observe.step_trace import StepTrace, TraceMode
 from acgate.observe.trace_reads import NameTable
 from acgate.observe.whereabouts import Whereabouts
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import Self
 
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
 class Observer:
     """Observes a track; a context manager around all of its steps.
 
-    On the observed step the first micro-step is looked at closely: its forward from `begin_step`
-    to `before_backward`, its backward to `end_micro`. Further micro-steps are only counted.
+    On the observed step one micro-step is looked at closely, by default the first: its forward from
+    `begin_step` or `begin_micro` to `before_backward`, its backward to `end_micro`. Others are only counted.
 
     Where ranks share the work, the observed step is followed to its end for what ranks must do
     alike (collectives, order of replays, choices), the first step too, and every step can tell
@@ -61,6 +60,7 @@ class Observer:
         whereabouts: Path | None = None,
         every_step: bool = False,
         explain: bool = False,
+        micro: int = 0,
         only: tuple[str, ...] = (),
         surroundings: Surroundings | None = None,
     ) -> None:
@@ -76,6 +76,7 @@ class Observer:
             whereabouts: File in which to say at any moment where this process is.
             every_step: Note in every step what operators chose, and not only in the first and the observed.
             explain: Trace every operator of the observed micro-step.
+            micro: Number of that micro-step.
             only: Blocks that stay checkpointed, the other regions run without; empty means all.
             surroundings: What else to look at around replays where `explain`.
         """
@@ -98,6 +99,7 @@ class Observer:
         self._choices: list[str] = []
         self._every_step = every_step
         self._explain = explain
+        self._micro, self._waits = micro, 0
         self._surroundings = surroundings or Surroundings()
         self._only = only
         self._left_out = only_regions(self._monitor, only)
@@ -129,7 +131,7 @@ class Observer:
             self._whereabouts.clear()
 
     def begin_step(self, step: int, *, observe: bool = False) -> None:
-        """Begin a step, and the observation of its first micro-step where `observe`."""
+        """Begin a step, and the observation of one of its micro-steps where `observe`."""
         self._stop()
         self._stop_tracing()
         self._monitor.begin_step()
@@ -137,19 +139,17 @@ class Observer:
         if self._shared and (first or observe or self._every_step):
             self._trace = StepTrace(step, self._whereabouts, self._monitor.inside)
             self._whereabouts.follows(step)
-        if observe:
-            self._ledger = Ledger()
-            recorder = self._recorder() if self._explain else None
-            known, told = self._existing(), self._monitor.operator_ran
-            mode = OperatorMode(self._ledger, known, told, self._trace, recorder)
-            notes = RegionNotes(self._model, self._ledger, mode.base)
-            effects = RegionEffects(self._model, mode.base, self._surroundings if self._explain else None)
-            self._monitor.start_observation(notes, effects, recorder)
-            self._outputs = ModuleOutputs(self._model) if self._explain else None
-            mode.__enter__()  # type: ignore[no-untyped-call]
-            self._mode = mode
+        self._waits = self._micro if observe else 0
+        if observe and not self._waits:
+            self._start()
         elif self._trace is not None:
             self._follow(self._trace)
+
+    def begin_micro(self, micro: int) -> None:
+        """Begin a further micro-step of the step, and its observation where it is the one to look at."""
+        if micro == self._waits:
+            self._waits = 0
+            self._start()
 
     def before_backward(self, held: object = None) -> None:
         """The forward is over and backward begins; `held` are results that the caller keeps."""
@@ -162,7 +162,7 @@ class Observer:
         self._monitor.before_backward(held)
 
     def end_micro(self) -> None:
-        """A backward is over; the close look ends with the first."""
+        """A backward is over; the close look ends with that of its micro-step."""
         self._stop()
 
     def before_optimizer(self) -> None:
@@ -186,15 +186,12 @@ class Observer:
 
     def reentrant(self) -> tuple[str, ...]:
         """Return the regions of the last step, as far as it came, that use the reentrant checkpoint."""
-        seen = (region for region, _ in self._monitor.seen())
-        return tuple(
-            dict.fromkeys(one.name for one in seen if one.implementation is Implementation.REENTRANT)
-        )
+        seen = (one for one, _ in self._monitor.seen() if one.implementation is Implementation.REENTRANT)
+        return tuple(dict.fromkeys(one.name for one in seen))
 
     def observation(self) -> Observation | None:
         """Return what was observed, None where no step was."""
-        choices = " ".join(filter(None, self._choices))
-        seen = self._observation
+        seen, choices = self._observation, " ".join(filter(None, self._choices))
         return seen if seen is None else seen.model_copy(update={"choices": choices})
 
     def agreement(
@@ -236,24 +233,28 @@ class Observer:
 
     def _recorder(self) -> TraceRecorder:
         """Return what traces the operators of the step that begins."""
-        own_code, ledger = self._surroundings.namespaces(), self._ledger
-        table = NameTable(self._model, ledger.serial, self._named_generators, own_code)
-        return self._monitor.recording(ledger, table)
+        model, around = self._model, self._surroundings
+        table = NameTable(
+            model,
+            self._ledger.serial,
+            lambda: generators_of(model, around.namespaces(), around.generators()),
+            around.namespaces(),
+        )
+        return self._monitor.recording(self._ledger, table)
 
-    def _named_generators(self) -> dict[str, Any]:
-        surroundings = self._surroundings
-        return generators_of(self._model, surroundings.namespaces(), surroundings.generators())
-
-    def _existing(self) -> Iterator[torch.Tensor]:
-        for parameter in self._model.parameters():
-            yield parameter
-            if parameter.grad is not None:
-                yield parameter.grad
-        yield from self._model.buffers()
-        if self._shared:
-            yield from gathered_memory(self._model)
-        # A wrapper around optimizers has no state of its own: look into whatever it holds.
-        yield from tensors_inside(getattr(self._optimizer, "state", self._optimizer))
+    def _start(self) -> None:
+        """Begin to look closely."""
+        self._stop_following()
+        self._ledger = Ledger()
+        recorder = self._recorder() if self._explain else None
+        known = there_before(self._model, self._optimizer, shared=self._shared)
+        mode = OperatorMode(self._ledger, known, self._monitor.operator_ran, self._trace, recorder)
+        notes = RegionNotes(self._model, self._ledger, mode.base)
+        effects = RegionEffects(self._model, mode.base, self._surroundings if self._explain else None)
+        self._monitor.start_observation(notes, effects, recorder)
+        self._outputs = ModuleOutputs(self._model) if self._explain else None
+        mode.__enter__()  # type: ignore[no-untyped-call]
+        self._mode = mode
 
     def _stop(self) -> None:
         mode, self._mode = self._mode, None
@@ -282,19 +283,18 @@ class Observer:
         self._light = TraceMode(trace)
         self._light.__enter__()  # type: ignore[no-untyped-call]
 
-    def _stop_tracing(self) -> None:
+    def _stop_following(self) -> None:
         light, self._light = self._light, None
         if light is not None:
             light.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def _stop_tracing(self) -> None:
+        self._stop_following()
         trace, self._trace = self._trace, None
         if trace is None:
             return
         self._choices.append(trace.choices())
-        observation = self._observation
-        if observation is not None and observation.step == self._step:
-            self._observation = observation.model_copy(
-                update={
-                    "collectives": trace.collectives(),
-                    "replay_order": self._monitor.replay_order(),
-                }
-            )
+        seen = self._observation
+        if seen is not None and seen.step == self._step:
+            more = {"collectives": trace.collectives(), "replay_order": self._monitor.replay_order()}
+            self._observation = seen.model_copy(update=more)

@@ -40,6 +40,7 @@ class Need(Frozen):
         count: How many runs.
         step: For `trace`, the step that is traced; for `bisection`, the last one that is run. The number
             of steps stands for the one with two forwards.
+        micro: For `trace`, the micro-step that is looked at; a pipeline runs all of a step together.
         blocks: For `bisection`, the blocks that are checkpointed.
         why: A sentence for people.
     """
@@ -51,6 +52,7 @@ class Need(Frozen):
     reference: str | None = None
     count: int = 1
     step: int = 0
+    micro: int = 0
     blocks: tuple[str, ...] = ()
     why: str
 
@@ -213,6 +215,7 @@ def _job(
         two_forwards=whole and runs_two_forwards(cell),
         early_stop=not audit,
         observe_step=need.step if need.kind == "trace" else None,
+        observe_micro=0 if cell.topology == "pp" else need.micro,
         plant=need.plant,
         details=_details(need, reference),
         explain=need.kind == "trace",

@@ -82,6 +82,7 @@ class TrackJob(Frozen):
         two_forwards: Add one further step with two forwards before one backward.
         early_stop: Torch's early stop of replays; False is the audit.
         observe_step: Step whose replays, memory and operators are observed; None observes none.
+        observe_micro: Micro-step of that step which is looked at closely.
         plant: A fault to plant.
         details: What to spill or to compare.
         deterministic: `strict` raises where an operator has no deterministic form, `warn` names it,
@@ -106,6 +107,7 @@ class TrackJob(Frozen):
     two_forwards: bool = False
     early_stop: bool = True
     observe_step: int | None = None
+    observe_micro: int = 0
     plant: Plant | None = None
     details: Details | None = None
     deterministic: Deterministic = "strict"

@@ -235,6 +235,7 @@ class Attempt:
             whereabouts=self.world.whereabouts,
             every_step=job.details is not None and job.details.everything,
             explain=job.explain,
+            micro=job.observe_micro,
             surroundings=Surroundings(
                 own_modules, lambda: beside(core, optimizer), lambda: target.generators
             ),

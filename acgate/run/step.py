@@ -96,6 +96,8 @@ class Stepper:
         records = []
         for micro in range(self.micro_steps):
             entered, called = self.observer.regions_so_far(), self.calls.forward()
+            if micro:
+                self.observer.begin_micro(micro)
             batch = self._batch(step * self.micro_steps + micro)
             last = micro == self.micro_steps - 1
             with self.topology.accumulating(self.model, last=last) as reduced:

@@ -170,6 +170,27 @@ def test_each_step_of_the_reference_is_traced_once(world: World) -> None:
     assert [reference_trace(inputs_of(world), step).name for step in (0, 1)] == ["none.trace", "none.trace-2"]
 
 
+@pytest.mark.parametrize(
+    ("quantity", "first", "micro"),
+    [
+        (Quantity.GRADIENT, 0, 0),
+        (Quantity.GRADIENT, 1, 1),
+        (Quantity.LOSS, 1, 0),
+        (Quantity.UPDATE, -1, 0),
+    ],
+)
+def test_the_micro_step_is_traced_in_which_a_fault_begins(
+    world: World, quantity: Quantity, first: int, micro: int
+) -> None:
+    """Gradients are wrong by the replays of their own micro-step, a loss by those of the one before."""
+    world.spec = world.spec.model_copy(update={"micro_steps": 2})
+    world.error = lambda job, key: (
+        0.3 * (job.track == "block" and job.plant is None and key.quantity is quantity and key.micro >= first)
+    )
+    world.play()
+    assert world.jobs["block.trace"].observe_micro == micro
+
+
 def test_an_audit_that_alone_is_wrong_is_traced_as_it_ran(world: World) -> None:
     """Early stop off, one step; the search too."""
     world.error = lambda job, key: wrong(**GRADIENT)(job, key) * (not job.early_stop)

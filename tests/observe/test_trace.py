@@ -398,6 +398,39 @@ def test_an_operator_more_that_shifts_what_is_saved_is_named() -> None:
     assert found.replay.operator == "aten.tanh.default"
 
 
+class SecondTime(Plain):
+    """Changes a weight behind each forward but the first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).sin())
+
+
+@pytest.mark.parametrize("micro", [0, 1, 2])
+def test_another_micro_step_than_the_first_can_be_looked_at(micro: int) -> None:
+    """What goes wrong in the second micro-step is seen there, and is not seen in the others."""
+    model = Blocks(SecondTime)
+    with Observer(model, explain=True, micro=micro) as observer:
+        observer.begin_step(0, observe=True)
+        for number in range(3):
+            if number:
+                observer.begin_micro(number)
+            loss = model(torch.randn(3, 4, WIDTH)).square().mean()
+            observer.before_backward()
+            if number == 1:
+                with torch.no_grad():
+                    model.layers[0].up.weight.mul_(2)  # type: ignore[union-attr, operator]
+            loss.backward()
+            observer.end_micro()
+        observer.end_step()
+    seen = observer.observation()
+    assert seen is not None
+    assert [region.name for region in seen.regions] == ["layers.0", "layers.1"]
+    found = [region.trace.divergence for region in seen.regions if region.trace is not None]
+    assert len(found) == 2
+    assert found[1] is None
+    assert (found[0] is not None) is (micro == 1)
+
+
 class Attention(Plain):
     def forward(self, x: Tensor) -> Tensor:
         q = self.up(x).unsqueeze(1)

@@ -224,3 +224,12 @@ def test_a_pipeline_is_repeated_without_two_forwards() -> None:
     need = Need(kind="repeats", run="none", why="w")
     (job,) = jobs_for((need,), SPEC, cell, Surveyed(), ("none",), ())
     assert not job.two_forwards
+
+
+def test_a_trace_looks_at_the_micro_step_that_is_asked_for() -> None:
+    """Only a pipeline, which runs all micro-steps of a step together, is looked at from its first."""
+    need = Need(kind="trace", run="block", step=1, micro=2, why="w")
+    assert jobs(need)[0].observe_micro == 2
+    pipeline = Cell(topology="pp", precision="float32", world_size=2)
+    (job,) = jobs_for([need], SPEC, pipeline, Surveyed(), ("none", "block"), ())
+    assert job.observe_micro == 0
