@@ -192,6 +192,8 @@ class RegionTrace(Frozen):
         between: What the replay found otherwise than the forward did, and that its code names.
         hooks: Calls of hooks on the region's modules in forward and replay, by hook, where they differ.
         devices: Device types of the region's tensors.
+        saved_by: Function by which the code around the region packs tensors that are saved for backward;
+            it sees nothing of what is saved in the region. Empty for none.
     """
 
     compared: int = 0
@@ -203,6 +205,7 @@ class RegionTrace(Frozen):
     between: tuple[Moved, ...] = ()
     hooks: dict[str, tuple[int, int]] = {}
     devices: tuple[str, ...] = ()
+    saved_by: str = ""
 
 
 class ModuleOutput(Frozen):

@@ -36,6 +36,7 @@ def causes_by_what_backward_reads(witnesses: Witnesses) -> Iterator[Cause]:
     found = [pair for pair in witnesses.effects() if pair[1].kind in _READ_BY_BACKWARD]
     found = [pair for pair in found if not pair[1].only_grew]
     if not found:
+        yield from _packed_by_the_caller(witnesses)
         return
     region, effect = next((pair for pair in found if pair[1].source), found[0])
     yield make_cause(
@@ -47,6 +48,18 @@ def causes_by_what_backward_reads(witnesses: Witnesses) -> Iterator[Cause]:
         module=effect.module,
         source=effect.source,
     )
+
+
+def _packed_by_the_caller(witnesses: Witnesses) -> Iterator[Cause]:
+    """Yield hooks on saved tensors that stand around regions, which see nothing of what is saved in them."""
+    for region in witnesses.regions:
+        if region.trace is not None and region.trace.saved_by:
+            evidence = (
+                f"what is saved for backward goes through {region.trace.saved_by} without AC, and does not in"
+                " the region: torch's checkpoint has hooks of its own there",
+            )
+            yield make_cause(CauseKind.CONTEXT_NOT_REPLAYED, region.name, "state", evidence)
+            return
 
 
 def causes_behind_early_stop(witnesses: Witnesses) -> Iterator[Cause]:

@@ -115,8 +115,8 @@ def _no_consequence(
 ) -> list[str]:
     """Return the names of what differs by itself, each once.
 
-    Once gradients were wrong, weights are, and every later step is another one: what no replay changes,
-    and what was right up to then, only follows from that.
+    Once gradients were wrong, weights are, and every later step is another one; so is a step from where
+    its loss is another one. What no replay changes, and what was right up to then, only follows from that.
 
     Args:
         witnesses: The track.
@@ -124,6 +124,8 @@ def _no_consequence(
         kinds: Of effects that may have changed it.
     """
     wrong = [key.step for key in witnesses.differing(Quantity.GRADIENT, Quantity.UPDATE)]
+    if witnesses.traced:
+        wrong += [key.step - 1 for key in witnesses.differing(Quantity.LOSS)]
     since = min(wrong, default=None)
     return list(
         dict.fromkeys(

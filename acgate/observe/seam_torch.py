@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 NO_GRAPH_TASK = -1
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
@@ -84,7 +84,20 @@ def has_gradient_consumer(parameter: torch.Tensor) -> bool:
 
 def num_hooks(parameter: torch.Tensor) -> int:
     """Return how many hooks wait for the gradient of a parameter."""
-    return len(parameter._backward_hooks or ()) + len(parameter._post_accumulate_grad_hooks or ())
+    tables: tuple[Any, ...] = (parameter._backward_hooks, parameter._post_accumulate_grad_hooks)
+    return sum(len(table) for table in tables if table)
+
+
+def packs_saved_tensors() -> Callable[..., Any] | None:
+    """Return the function by which the code that runs packs what is saved for backward; None for none.
+
+    That of checkpointing itself is no such function.
+    """
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(False)  # noqa: FBT003 - torch's signature
+    if not hooks or hooks[0].__module__ == "torch.utils.checkpoint":
+        return None
+    pack: Callable[..., Any] = hooks[0]
+    return pack
 
 
 def sees_parts(operator: object, types: tuple[type, ...]) -> bool:

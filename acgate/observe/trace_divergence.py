@@ -64,6 +64,7 @@ class Comparison:
             effects=tuple(region.effects),
             hooks=dict(region.hooks),
             devices=tuple(sorted(self._log.devices)),
+            saved_by=self._log.saved_by,
         )
 
     # -- what matters -----------------------------------------------------------------------------

@@ -114,6 +114,7 @@ class RegionLog:
         saved: Tensors that the replay saved for backward; None where nobody counted.
         compiled: Compiled code ran in it, of which operators say nothing.
         judged: Torch's own comparison of saved tensors was reached.
+        saved_by: Function by which the code around it packs tensors that are saved for backward.
     """
 
     forward: list[Entry] = field(default_factory=list)
@@ -127,3 +128,4 @@ class RegionLog:
     compiled: bool = False
     judged: bool = False
     devices: set[str] = field(default_factory=set)
+    saved_by: str = ""

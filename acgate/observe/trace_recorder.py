@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from acgate.observe.effects_origin import line_text
 from acgate.observe.ledger import inner_tensors
 from acgate.observe.operator_traits import traits
-from acgate.observe.seam_torch import in_backward
+from acgate.observe.seam_torch import in_backward, packs_saved_tensors
 from acgate.observe.trace_context import region_context
 from acgate.observe.trace_divergence import Comparison
 from acgate.observe.trace_entry import RegionLog
@@ -72,6 +73,7 @@ class TraceRecorder:
         """The forward of a region begins with these arguments."""
         log = region.log = RegionLog(entered=region_context())
         log.inputs = argument_names(positional, others, self._serials)
+        log.saved_by = _told(packs_saved_tensors())
         log.devices = {t.device.type for t in inner_tensors((positional, others))}
 
     def replay_began(self, region: Region, positional: Sequence[object], keywords: Sequence[object]) -> None:
@@ -167,3 +169,12 @@ class TraceRecorder:
 
     def _serials(self, value: object) -> frozenset[int]:
         return frozenset(self._ledger.serial(t) for t in self._local(value) if t.device.type != "meta")
+
+
+def _told(function: Callable[..., Any] | None) -> str:
+    """Return name and line of a function; empty for none."""
+    if function is None:
+        return ""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    code = getattr(function, "__code__", None)
+    return f"{name} ({line_text(code, code.co_firstlineno)})" if code is not None else name

@@ -295,12 +295,31 @@ def test_what_backward_goes_by_explains_gradients_of_equal_replays(
     assert name in cause.evidence[0]
 
 
+def test_hooks_on_saved_tensors_around_regions_are_a_context(world: World) -> None:
+    """Where all else is equal, what packs saved tensors without AC and not in a region is the cause."""
+    world.error = wrong(**GRADIENT)
+    world.region = traced(layers_1=RegionTrace(compared=3, saved_by="pack (model.py:9 in pack)"))
+    cause = first(world.play())
+    assert (cause.kind, cause.where) == ("context-not-replayed", "layers.1")
+    assert "pack (model.py:9 in pack)" in cause.evidence[0]
+
+
 def test_equal_gradients_have_no_cause_in_what_backward_goes_by(world: World) -> None:
     """A count that nothing reads is no fault of numbers, also where something else differs."""
     state = Effect(kind="function", name="Square.calls", detail="from 1 to 2")
     world.error = wrong(quantity=Quantity.UPDATE)
     world.region = traced(layers_1=RegionTrace(compared=3, effects=(state,)))
     assert kinds(world.play())[0] == "optimizer-wiring"
+
+
+def test_buffers_that_follow_from_another_loss_are_no_cause(world: World) -> None:
+    """A step whose loss is another one has other statistics, and no replay writes these."""
+    loss, gradient = wrong(quantity=Quantity.LOSS, micro=1), wrong(quantity=Quantity.GRADIENT)
+    buffer = wrong(quantity=Quantity.BUFFER)
+    world.spec = world.spec.model_copy(update={"micro_steps": 2})
+    world.error = lambda job, key: gradient(job, key) or loss(job, key) or buffer(job, key)
+    world.region = traced()
+    assert kinds(world.play()) == ["unknown"]
 
 
 @pytest.mark.parametrize(

@@ -431,6 +431,25 @@ def test_another_micro_step_than_the_first_can_be_looked_at(micro: int) -> None:
     assert (found[0] is not None) is (micro == 1)
 
 
+def test_hooks_on_saved_tensors_of_the_caller_are_told() -> None:
+    """They see nothing of what is saved in a region; those of checkpointing around an inner region are none."""
+
+    def pack(value: Tensor) -> Tensor:
+        return value
+
+    model = Blocks(Plain)
+
+    def run() -> Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+            return model(torch.randn(3, 4, WIDTH))
+
+    regions, _ = observe(model, run)
+    told = [region.trace.saved_by for region in regions if region.trace is not None]
+    assert len(told) == 2
+    assert all("pack (test_trace.py:" in text for text in told)
+    assert [trace.saved_by for trace in traced(Plain)] == ["", ""]
+
+
 class Attention(Plain):
     def forward(self, x: Tensor) -> Tensor:
         q = self.up(x).unsqueeze(1)
