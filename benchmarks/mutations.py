@@ -12,6 +12,7 @@ import multiprocessing
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -84,25 +85,28 @@ def _read(path: Path) -> dict[str, Row]:
 
 
 def _run(todo: list[Any], options: argparse.Namespace, done: dict[str, Row]) -> None:
-    started = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(
-        options.jobs, mp_context=context, initializer=_prepare, max_tasks_per_child=TASKS_PER_WORKER
-    )
-    with pool, options.results.open("a", encoding="utf-8") as file:
-        futures = {pool.submit(_judge, unit): unit for unit in todo}
-        try:
-            for count, future in enumerate(as_completed(futures), 1):
-                row = future.result()
+    started, count = time.monotonic(), 0
+    batch = TASKS_PER_WORKER * options.jobs
+    with options.results.open("a", encoding="utf-8") as file:
+        # New workers by a new pool: those that `max_tasks_per_child` replaces can wait for each other for ever.
+        for start in range(0, len(todo), batch):
+            for row in _rows(todo[start : start + batch], options.jobs):
+                count += 1
                 done[row["name"]] = row
                 file.write(json.dumps(row) + "\n")
                 file.flush()
-                passed = time.monotonic() - started
-                left = passed / count * (len(todo) - count)
-                print(
-                    f"[{count}/{len(todo)}, {left / 60:.0f} min left] {row['name']}: {_in_short(row)}",
-                    flush=True,
-                )
+                left = (time.monotonic() - started) / count * (len(todo) - count)
+                told = f"[{count}/{len(todo)}, {left / 60:.0f} min left] {row['name']}: {_in_short(row)}"
+                print(told, flush=True)
+
+
+def _rows(units: list[Any], jobs: int) -> Iterator[Row]:
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_prepare)
+    with pool:
+        futures = [pool.submit(_judge, unit) for unit in units]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
