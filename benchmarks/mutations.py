@@ -12,10 +12,12 @@ import multiprocessing
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS_PER_WORKER = 40
@@ -88,7 +90,7 @@ def _run(todo: list[Any], options: argparse.Namespace, done: dict[str, Row]) -> 
     started, count = time.monotonic(), 0
     batch = TASKS_PER_WORKER * options.jobs
     with options.results.open("a", encoding="utf-8") as file:
-        # New workers by a new pool: those that `max_tasks_per_child` replaces can wait for each other for ever.
+        # New workers come with a new pool: those that a pool replaces can wait for each other for ever.
         for start in range(0, len(todo), batch):
             for row in _rows(todo[start : start + batch], options.jobs):
                 count += 1
