@@ -204,8 +204,8 @@ class Comparison:
         """Return the forward's call that the replay made here, where it made this one there."""
         if one is None or other is None:
             return None
-        if other.cached:
-            return self._kept_of(one, other)
+        if other.cached and (kept := self._kept_of(one, other)) is not None:
+            return kept
         wanted, given = _call(one), _call(other)
         if wanted is None or given is None or wanted == given:
             return None

@@ -345,6 +345,29 @@ def test_calls_that_changed_places_name_each_other(form: str) -> None:
     assert (found.reads[0].name, found.reads[0].same_tensor) == ("layers.0.up.weight", False)
 
 
+class SwappedProducts(Plain):
+    """Reads its weights by the very operator that a policy keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = ["up", "down"]
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(0, -2)
+        first, second = (torch.tanh(rows.mm(getattr(self, name).weight)) for name in self.order)
+        self.order.reverse()
+        return x + (first * second).view_as(x)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_kept_calls_that_changed_places_name_each_other(form: str) -> None:
+    """A policy hands out what was kept by number, and what the calls read tells that they changed places."""
+    found = divergence(SwappedProducts, **FORMS[form])
+    assert found.what == "reads"
+    assert found.swapped_with is not None
+    assert found.swapped_with.operator == "aten.mm.default"
+
+
 class OneMore(Plain):
     """Measures once by a product that the replay leaves out."""
 
