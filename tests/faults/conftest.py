@@ -13,11 +13,14 @@ if str(ROOT) not in sys.path:
 
 
 @pytest.fixture(scope="session")
-def verdicts():
-    """What the gate says of fixtures, each judged once."""
+def verdicts(request):
+    """What the gate says of the fixtures that are selected."""
     from fault_verdicts import Verdicts
 
-    return Verdicts()
+    asked = [item.callspec.params for item in request.session.items if "verdicts" in item.fixturenames]
+    pool = Verdicts((one["path"], one["precision"], one["steps"]) for one in asked)
+    yield pool
+    pool.close()
 
 
 @pytest.fixture(autouse=True)

@@ -26,13 +26,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("path", "precision", "steps"), CASES)
-def test_first_cause_is_the_right_one(path, precision, steps, verdicts, tmp_path):
+def test_first_cause_is_the_right_one(path, precision, steps, verdicts):
     """Kind and line of the first cause are right on every faulty track."""
     expect = catalog.load(path).EXPECT
     fixture = Fixture(
         f"faults/{path.stem}", Group.FAULTS, expect.kind, expect.cause[0], expect.precisions, slow=False
     )
-    verdict = verdicts.of(path, precision, steps, tmp_path / "run")
+    verdict = verdicts.of(path, precision, steps)
     outcome = grade(Turn(fixture, precision), expect, verdict, path.read_text(), 0.0)
     said = [
         f"{track.track}: {cause.kind} at {cause.source or cause.where}: {'; '.join(cause.evidence)}"

@@ -66,10 +66,10 @@ def described(verdict):
 
 
 @pytest.mark.parametrize(("path", "precision", "steps"), CASES)
-def test_fixture_gets_its_verdict(path, precision, steps, verdicts, tmp_path):
+def test_fixture_gets_its_verdict(path, precision, steps, verdicts):
     """The exit code, the failing checks and the findings are those that the fixture names, and no others."""
     expect = catalog.load(path).EXPECT
-    verdict = verdicts.of(path, precision, steps, tmp_path / "run")
+    verdict = verdicts.of(path, precision, steps)
     told = described(verdict)
 
     assert int(verdict.exit_code) == expect.exit_code, told
