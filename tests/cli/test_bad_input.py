@@ -194,7 +194,7 @@ def test_no_gradient_could_not_be_checked(gate):
 
 def test_a_loss_that_is_not_finite_could_not_be_checked(gate):
     """NaN in the reference: 7, never a pass."""
-    code, out, root = gate(GOOD.replace(".mean()", ".mean() * float('nan')"))
+    code, out, root = gate(GOOD.replace(".mean()", ".mean() * float('nan')"), "--steps", "1")
     assert code == 7, out
     assert counts(root)[1] > 0
 
@@ -218,11 +218,9 @@ def exiting(place: str, call: str) -> str:
             return text.replace("    return model(batch", f"    {call}\n    return model(batch")
 
 
-# In one place by default: each is a process that imports torch, and what ends a track is tested with the gate.
-@pytest.mark.parametrize(
-    "place",
-    ["build", *(pytest.param(place, marks=pytest.mark.slow) for place in ("import", "loss"))],
-)
+# Each takes processes that import torch; by default it is a track that ends its process, in test_gate.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["import", "build", "loss"])
 def test_a_target_that_ends_the_process(tmp_path, place):
     """os._exit(0) in a worker is no end mark: 7, and the message says who ended and where."""
     (tmp_path / "target.py").write_text(exiting(place, "os._exit(0)"))
@@ -249,7 +247,7 @@ def wrap(model):
 def test_build_model_that_already_turned_ac_on(gate):
     """AC against AC always agrees, so a reference that recomputes is an error: 7 (or 4 from the policy)."""
     text = WRAP + GOOD.replace("return Net()", "return wrap(Net())") + "\ndef apply_ac(model, track): pass\n"
-    code, err, root = gate(text)
+    code, err, root = gate(text, "--steps", "1")
     assert code == 7, err
     assert any("reference" in (e.text or "") for e in root.iter("error"))
 
@@ -263,7 +261,7 @@ def test_the_policy_refuses_a_model_that_checkpoints_already(gate):
 
 def test_apply_ac_that_does_nothing(gate):
     """No recomputation on an AC track: 7, not a pass."""
-    code, err, root = gate(GOOD + "\ndef apply_ac(model, track):\n    return model\n")
+    code, err, root = gate(GOOD + "\ndef apply_ac(model, track):\n    return model\n", "--steps", "1")
     assert code == 7, err
     errors = [case.get("name") for case in root.iter("testcase") if case.find("error") is not None]
     assert "engagement" in errors
@@ -295,7 +293,7 @@ def test_apply_ac_that_raises_is_a_failure(gate):
 
 def test_a_stale_report_does_not_survive(gate, tmp_path):
     """A run that fails early never leaves the report of an earlier run."""
-    assert gate(GOOD)[0] == 0
+    assert gate(GOOD, "--steps", "1", "--tracks", "none,block")[0] == 0
     code, _, root = gate("x = 1")
     assert code == 4
     assert counts(root) == (0, 1)

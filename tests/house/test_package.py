@@ -130,11 +130,11 @@ def test_the_installed_command_explains_itself(installed, tmp_path):
     assert {"run", "plan", "judge", "selftest"} <= set(result.stdout.split())
 
 
-def test_the_installed_wheel_puts_its_own_corpus_through_the_gate(installed, tmp_path):
-    """`acgate selftest` needs no checkout: faults and clean cases are in the wheel."""
+def selftest(installed: Path, folder: Path, *arguments: str) -> str:
+    """Run `acgate selftest` of the wheel in a foreign directory and return what it prints."""
     result = subprocess.run(
-        [sys.executable, "-m", "acgate", "selftest", "-k", "adapters", "-k", "selective_is_block"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "acgate", "selftest", *arguments],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -142,4 +142,18 @@ def test_the_installed_wheel_puts_its_own_corpus_through_the_gate(installed, tmp
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "this gate sees 1 of 1 fault" in result.stdout
+    return result.stdout
+
+
+def test_the_installed_wheel_loads_its_own_corpus(installed, tmp_path):
+    """`acgate selftest --list` needs no checkout: it imports the faults and clean cases of the wheel."""
+    listed = selftest(installed, tmp_path, "--list", "-k", "late-bound")
+    assert "faults/late_bound_closure" in listed
+    assert "adapters" not in listed
+
+
+@pytest.mark.slow  # from a checkout in cli/test_selftest.py
+def test_the_installed_wheel_puts_its_own_corpus_through_the_gate(installed, tmp_path):
+    """`acgate selftest` needs no checkout: faults and clean cases are in the wheel."""
+    said = selftest(installed, tmp_path, "-k", "adapters", "-k", "selective_is_block")
+    assert "this gate sees 1 of 1 fault" in said

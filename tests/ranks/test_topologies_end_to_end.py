@@ -38,7 +38,7 @@ def collectives(evidence: TrackEvidence) -> Counter[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("topologies", "world_size", "extra"),
     [
-        pytest.param("ddp,tp", 2, ("--tracks", "none,block", "--steps", "2"), id="quick"),
+        pytest.param("ddp,tp", 2, ("--tracks", "none,block", "--steps", "1"), id="quick"),
         pytest.param("single,ddp,fsdp,fsdp1", 2, (), id="data-parallel", marks=pytest.mark.slow),
         pytest.param("tp,pp", 2, (), id="model-parallel", marks=pytest.mark.slow),
         pytest.param("fsdp+tp,ddp", 4, (), id="two-axes", marks=pytest.mark.slow),

@@ -213,7 +213,7 @@ class TestRaisedAlone:
     def short_grace(self, monkeypatch):
         monkeypatch.setattr(following, "GRACE", 0.3)
 
-    @pytest.mark.parametrize("grace", [0.3, 60.0])
+    @pytest.mark.parametrize("grace", [0.3, pytest.param(60.0, marks=pytest.mark.slow)])
     def test_a_rank_that_raised_while_the_others_wait(self, meeting, monkeypatch, grace):
         """The job ends at the deadline or before it, names who raised what and who waited where, once and for all."""
         monkeypatch.setattr(following, "GRACE", grace)

@@ -158,6 +158,7 @@ class TestOneWorkerManyJobs:
 
 
 class TestDeaths:
+    @pytest.mark.slow  # with two ranks in test_ranks_in_trouble.py
     def test_os_exit_zero_is_no_pass(self, fresh):
         """A rank that ends with code 0 and no end mark proves nothing; the next job gets a new worker."""
         supervisor, root = fresh
@@ -169,6 +170,7 @@ class TestDeaths:
         supervisor.perform(job("done"), ignore)
         assert (root / "jobs/worker-2").is_dir()
 
+    @pytest.mark.slow  # with two ranks in test_ranks_in_trouble.py
     def test_sys_exit_is_no_pass(self, fresh):
         """`sys.exit(0)` in the target is an error that says so."""
         supervisor, root = fresh
@@ -176,6 +178,7 @@ class TestDeaths:
             supervisor.perform(job("exit"), ignore)
         assert not processes.is_alive(rank_pid(root))
 
+    @pytest.mark.slow  # with two ranks in test_ranks_in_trouble.py
     def test_a_killed_rank_is_named_with_its_signal(self, fresh):
         """*was killed by SIGKILL* is said, not *exited*, and within seconds."""
         supervisor, root = fresh
@@ -189,6 +192,7 @@ class TestDeaths:
         child = int((root / "child.txt").read_text())
         assert processes.wait_until_gone(child, 5)
 
+    @pytest.mark.slow  # with two ranks in test_ranks_in_trouble.py
     def test_a_killed_launcher_takes_its_rank_along(self, fresh):
         """No rank survives its launcher, though it leads a process group of its own."""
         supervisor, root = fresh
@@ -224,16 +228,20 @@ class TestDeaths:
         "blow", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
     )
     def test_nothing_survives_the_supervisor(self, tmp_path, blow):
-        """However the supervisor ends, launcher and rank end too."""
+        """However the supervisor ends, launcher and rank end too; and it never imports torch."""
         script = tmp_path / "run.py"
         script.write_text(
             textwrap.dedent(f"""
             import sys
             sys.path.insert(0, {str(Path(__file__).parent)!r})
             from test_supervisor import *
-            with Supervisor(RunPaths(Path({str(tmp_path)!r})), NONCE, SHORT.model_copy(update=dict(step=600)),
-                            ENTRY) as supervisor:
-                supervisor.perform(job("deaf"), ignore)
+            try:
+                with Supervisor(RunPaths(Path({str(tmp_path)!r})), NONCE, SHORT.model_copy(update=dict(step=600)),
+                                ENTRY) as supervisor:
+                    supervisor.perform(job("deaf"), ignore)
+            finally:
+                import acgate.run.in_process
+                print("torch imported:", "torch" in sys.modules, file=sys.stderr)
             """)
         )
         with (tmp_path / "out").open("wb") as out:
@@ -247,7 +255,9 @@ class TestDeaths:
         assert processes.wait_until_gone(pid, 5)
         child = int((tmp_path / "child.txt").read_text())
         if blow == signal.SIGINT:
-            assert b"KeyboardInterrupt" in (tmp_path / "out").read_bytes()
+            said = (tmp_path / "out").read_bytes()
+            assert b"KeyboardInterrupt" in said
+            assert b"torch imported: False" in said
             assert processes.wait_until_gone(child, 5)
         elif processes.is_alive(child):
             os.kill(child, signal.SIGKILL)  # the target's own children are beyond the kernel's signal
@@ -274,18 +284,3 @@ class TestDeadlines:
 def environment() -> dict[str, str]:
     root = str(Path(__file__).parents[2])
     return os.environ | {"PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
-
-
-def test_the_supervisor_never_imports_torch(tmp_path):
-    """Asking for help or judging a stored run does not pay for torch, and neither does supervising."""
-    script = textwrap.dedent(f"""
-        import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_supervisor import *
-        with Supervisor(RunPaths(Path({str(tmp_path)!r})), NONCE, SHORT, ENTRY) as supervisor:
-            supervisor.perform(job("done"), ignore)
-        import acgate.run.in_process
-        assert "torch" not in sys.modules
-        """)
-    subprocess.run([sys.executable, "-c", script], env=environment(), check=True, timeout=60)
-    assert (tmp_path / "done.txt").exists()
