@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from rank_pool import RankPool
 
 sys.path.append(str(Path(__file__).parent))  # test files lie in no package
+
+
+def pytest_collection_finish() -> None:
+    """Leave what imports made to the end: every collection would walk through a million objects of torch's."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

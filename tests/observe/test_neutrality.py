@@ -55,7 +55,7 @@ class Layer(nn.Module):
 
 def run(call: Any, *, observed: bool, autocast: bool, early_stop: bool, explain: bool = False) -> list[str]:
     torch.manual_seed(0)
-    layers = nn.ModuleList(Layer() for _ in range(3))
+    layers = nn.ModuleList(Layer() for _ in range(2))
     optimizer = torch.optim.AdamW(layers.parameters())
     result = []
 
