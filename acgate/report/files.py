@@ -140,7 +140,7 @@ def described(error: BaseException) -> tuple[ExitCode, str]:
         case AcgateError():
             return error.exit_code, str(error)
         case KeyboardInterrupt():
-            return ExitCode.INTERRUPTED, "interrupted; finished runs are kept, go on with --resume"
+            return ExitCode.INTERRUPTED, "interrupted; acgate run keeps finished runs, go on with --resume"
         case SystemExit():
             return ExitCode.INTERNAL, f"something asked the process to end with {error.code!r}"
         case _:

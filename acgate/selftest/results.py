@@ -136,8 +136,8 @@ class Report:
 
     @property
     def exit_code(self) -> ExitCode:
-        """PASS only if every fault was caught and no clean case was flagged."""
-        codes = []
+        """PASS only if something ran, every fault was caught and no clean case was flagged."""
+        codes = [] if self.outcomes else [ExitCode.NOTHING]
         for outcome in self.outcomes:
             if outcome.alarms or outcome.result in {Result.MISSED, Result.FALSE_ALARM}:
                 codes.append(ExitCode.FAIL)

@@ -33,8 +33,9 @@ def summary(report: Report, verbosity: Verbosity) -> str:
     parts = []
     if verbosity is Verbosity.VERBOSE:
         parts.append(_by_fixture(report.outcomes))
-    if verbosity > Verbosity.QUIET:
+    if verbosity > Verbosity.QUIET and report.outcomes:
         parts.append(_by_kind(report.outcomes))
+    if verbosity > Verbosity.QUIET or not report.outcomes:
         parts += ["\n".join(f"left out: {name} {reason}" for name, reason in report.left_out.items())]
         parts.append("\n".join(line for outcome in report.outcomes for line in _unnamed(outcome)))
     parts.append("\n".join(line for outcome in report.outcomes for line in _wrong(outcome)))
@@ -46,6 +47,8 @@ def summary(report: Report, verbosity: Verbosity) -> str:
 
 def headline(report: Report) -> str:
     """Return what this gate sees, in one sentence."""
+    if not report.outcomes:
+        return "nothing was run: what is selected cannot be run here"
     counts = tally(report.outcomes)
     parts = []
     if counts.faults[1]:

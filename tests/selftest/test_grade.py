@@ -7,8 +7,10 @@ import pytest
 
 from acgate.errors import ExitCode
 from acgate.judge.verdict import Case, Cause, CellVerdict, Finding, TrackVerdict, Verdict
+from acgate.report.summary import Verbosity
 from acgate.selftest.grade import grade
 from acgate.selftest.results import Fixture, Group, Report, Result, Turn, tally
+from acgate.selftest.text import summary
 from acgate.vocabulary import Check, Outcome
 
 SOURCE = "x = 1\ny = draw()  # lies\n"
@@ -141,6 +143,15 @@ def test_exit_codes_of_a_selftest():
     assert Report((caught,)).exit_code is ExitCode.PASS
     assert Report((caught, not_run)).exit_code is ExitCode.INCOMPLETE
     assert Report((caught, not_run, missed)).exit_code is ExitCode.FAIL
+
+
+def test_a_selftest_that_ran_nothing_is_no_pass():
+    """Where every selected fixture lacks something here, nothing was seen: 5, and the last line says so."""
+    report = Report((), {"clean/hugging_face_llama": "needs transformers, which is not installed"})
+    assert report.exit_code is ExitCode.NOTHING
+    first, *_, last = summary(report, Verbosity.QUIET).splitlines()
+    assert first == "left out: clean/hugging_face_llama needs transformers, which is not installed"
+    assert last == "NOT CHECKED  nothing was run: what is selected cannot be run here  (exit code 5)"
 
 
 def test_a_cause_that_is_not_named_does_not_change_the_exit_code():
