@@ -218,9 +218,11 @@ def exiting(place: str, call: str) -> str:
             return text.replace("    return model(batch", f"    {call}\n    return model(batch")
 
 
-# Each takes processes that import torch; by default it is a track that ends its process, in test_gate.py.
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["import", "build", "loss"])
+# In one place by default: it ends the survey. A track that ends its process is in test_gate.py.
+@pytest.mark.parametrize(
+    "place",
+    ["build", *(pytest.param(place, marks=pytest.mark.slow) for place in ("import", "loss"))],
+)
 def test_a_target_that_ends_the_process(tmp_path, place):
     """os._exit(0) in a worker is no end mark: 7, and the message says who ended and where."""
     (tmp_path / "target.py").write_text(exiting(place, "os._exit(0)"))
