@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from acgate.cause_kinds import CauseKind
@@ -99,12 +99,20 @@ records = st.builds(
     ).map(tuple),
     trace=st.none() | traces,
 )
+NOTHING_IN_THE_CONTEXT = RegionRecord(
+    index=0,
+    name="layers.0",
+    class_name="Block",
+    implementation=Implementation.NON_REENTRANT,
+    trace=RegionTrace(divergence=Divergence(what="context")),
+)
 FAILING = Case(
     check=Check.GRADIENT, place="layers.0", outcome=Outcome.FAIL, headline="2 differ", text="2 differ:\n  w"
 )
 
 
 @given(records)
+@example(NOTHING_IN_THE_CONTEXT)
 @settings(max_examples=150, deadline=None)
 def test_any_trace_of_a_region_has_one_answer(record: RegionRecord) -> None:
     """A divergence has a kind, unless the reentrant form does it by design; the same one each time."""
