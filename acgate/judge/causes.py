@@ -12,6 +12,7 @@ from acgate.judge.cause_forward import causes_by_forward
 from acgate.judge.cause_left import causes_behind_early_stop, causes_by_what_backward_reads
 from acgate.judge.cause_making import grouped, make_cause
 from acgate.judge.cause_raised import causes_by_exception, causes_by_what_moved
+from acgate.judge.cause_ranks import causes_by_agreement
 from acgate.judge.cause_saved import causes_by_saved_tensors
 from acgate.judge.cause_state import causes_by_state
 from acgate.judge.cause_values import cause_by_value
@@ -21,6 +22,7 @@ from acgate.judge.cause_wiring import (
     causes_by_reentrance,
     causes_by_structure,
 )
+from acgate.judge.ranks import disagreed
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 def causes(inputs: CellInputs, context: TrackContext) -> tuple[Cause, ...]:
     """Return why a track differs from its reference, the most likely cause first.
 
-    What names a cause by itself comes first; then what the trace saw by value, regions in order of
-    forward; then state, settings and findings. Where all of that is silent, what was excluded is
-    said. A track that differs in nothing has no cause.
+    What ranks do not do alike comes first, and what names a cause by itself; then what the trace saw by
+    value, regions in order of forward; then state, settings and findings. Where all of that is silent,
+    what was excluded is said. A track that differs in nothing has no cause.
 
     Args:
         inputs: The cell, with the traced runs among its runs.
@@ -53,6 +55,10 @@ def causes(inputs: CellInputs, context: TrackContext) -> tuple[Cause, ...]:
 
 def _ranked(witnesses: Witnesses) -> Iterator[Cause]:
     """Yield what each kind of evidence says, the strongest first."""
+    run = witnesses.context.candidate
+    yield from causes_by_agreement(witnesses.inputs, run)
+    if disagreed(run):
+        return  # they were stopped before anything else could go wrong
     by_value = grouped(_by_value(witnesses))
     if witnesses.raised is not None:
         yield from _where_it_raised(witnesses, by_value)

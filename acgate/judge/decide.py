@@ -12,6 +12,7 @@ from acgate.judge.across_cases import across_cases
 from acgate.judge.agreement import agreement_case
 from acgate.judge.allowances import unused_entries, unused_everywhere
 from acgate.judge.cases import Judged, comparing_cases, structure_case
+from acgate.judge.cause_ranks import causes_by_agreement
 from acgate.judge.cause_text import with_causes
 from acgate.judge.causes import causes
 from acgate.judge.context import make_context
@@ -85,6 +86,7 @@ def judge_cell(  # noqa: PLR0917 - the same seven as `needs`, in the same order
     told = {
         track: _Told(key_layers(context), context.causes) for track, context in contexts.items() if context
     }
+    told[REFERENCE] = _Told(causes=tuple(causes_by_agreement(inputs, reference)))
     return _cell_verdict(inputs, reference, noise, cases, told)
 
 
@@ -174,10 +176,11 @@ def _cell_without_reference(inputs: CellInputs, headline: str, text: str) -> Cel
     reference = inputs.reference
     tracks = [TrackVerdict(track=track, outcome=Outcome.ERROR, cases=(case,)) for track in inputs.tracks]
     if compared_across(inputs.cell):
-        cases = [_unchecked(headline, text)]
+        cases, told = [_unchecked(headline, text)], _Told()
         if inputs.cell.world_size > 1 and reference is not None:
             cases.append(agreement_case(inputs, reference))
-        tracks.insert(0, _track_verdict(inputs, REFERENCE, cases, _Told()))
+            told = _Told(causes=tuple(causes_by_agreement(inputs, reference)))
+        tracks.insert(0, _track_verdict(inputs, REFERENCE, cases, told))
     return CellVerdict(
         cell=inputs.cell.identifier,
         outcome=worst(track.outcome for track in tracks),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from acgate.evidence.records import TrackEvidence
     from acgate.evidence.region_records import RegionRecord
-    from acgate.judge.verdict import Case, CellVerdict
+    from acgate.judge.verdict import Case, Cause, CellVerdict
     from acgate.plan.job import TensorKey, TrackJob
 
     FindCase = Callable[[CellVerdict, str, str], Case]
@@ -373,3 +373,38 @@ def test_a_track_that_began_otherwise_still_says_whether_its_ranks_agree(
     cell = ddp.play()
     assert case(cell, "block", "structure").outcome is Outcome.ERROR
     assert case(cell, "block", "agreement").outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize("track", ["none", "block"])
+@pytest.mark.parametrize(
+    "kind", ["ranks-disagree", "replicas-differ", "collectives-differ", "replay-order-differs"]
+)
+def test_ranks_that_do_not_do_the_same_are_the_first_cause(world: World, kind: str, track: str) -> None:
+    """What differs between ranks is named with rank, place and what to do, for `none` as well."""
+    ddp = on_ranks(world)
+    ddp.facts = noting(FindingKind(kind), track)
+    cell = ddp.play()
+    first = causes_of(cell, track)[0]
+    assert (first.kind, first.where, first.found) == ("ranks-differ", "rank 1 region layers.0", "wiring")
+    assert first.evidence[0] == f"{kind}: is other than on rank 0"
+    assert first.advice == FindingKind(kind).advice
+
+
+def test_ranks_that_stopped_each_other_have_no_other_cause(world: World) -> None:
+    """The exception by which they stop is not taken for one of the target's."""
+    ddp = on_ranks(world)
+    ddp.facts = noting(FindingKind.RANKS_DISAGREE, "block")
+    ddp.raised = stopped("block")
+    assert [cause.kind for cause in causes_of(ddp.play(), "block")] == ["ranks-differ"]
+
+
+def test_an_allowed_difference_between_ranks_is_no_cause(world: World) -> None:
+    """Nor is what only warns."""
+    ddp = on_ranks(world)
+    ddp.facts = noting(FindingKind.COLLECTIVE_REPLAYED, "block")
+    assert causes_of(ddp.play(), "block") == ()
+
+
+def causes_of(cell: CellVerdict, track: str) -> tuple[Cause, ...]:
+    """Return the causes of one track."""
+    return next(one.causes for one in cell.tracks if one.track == track)
