@@ -14,7 +14,7 @@ from acgate.observe.operator_traits import OperatorTraits, traits
 from acgate.observe.seam_torch import in_backward, plain_parts, quiet, sees_parts, tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from acgate.observe.step_trace import StepTrace
     from acgate.observe.trace_recorder import TraceRecorder
@@ -102,21 +102,29 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._trace.before(func, args, kwargs)
         entry = self._recorder.operator_began(func, args, kwargs) if self._recorder is not None else None
         result = func(*args, **kwargs)
+        results = [(tensor, self._ledger.is_new(tensor)) for tensor in local_tensors(result)]
         if self._recorder is not None and entry is not None:
             self._recorder.operator_ended(entry, func, args, kwargs, result)
         if self._trace is not None:
             self._trace.after(func, result)
         drew = before is not None and _drew(func, args, kwargs, result, before)
         flops = known.flops(*args, **kwargs, out_val=result) if known.flops is not None else 0
-        self._record(known, (args, kwargs), result, flops=flops, drew=drew)
+        self._record(known, (args, kwargs), results, flops=flops, drew=drew)
         return result
 
-    def _record(self, known: OperatorTraits, inputs: Any, result: Any, *, flops: int, drew: bool) -> None:
+    def _record(
+        self,
+        known: OperatorTraits,
+        inputs: Any,
+        results: Sequence[tuple[torch.Tensor, bool]],
+        *,
+        flops: int,
+        drew: bool,
+    ) -> None:
+        """Tell the listener of a call; `results` say of each tensor whether its storage is new."""
         ledger = self._ledger
         arguments = frozenset(ledger.serial(t) for t in local_tensors(inputs))
-        results = list(local_tensors(result))
-        new = [ledger.is_new(t) for t in results]
-        serials = [ledger.serial(t) for t in results]
+        serials = [ledger.serial(tensor) for tensor, _ in results]
         backward = in_backward()
         self.random_drawn = self.random_drawn or drew
         if backward:
@@ -127,8 +135,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             OperatorCall(
                 traits=known,
                 arguments=arguments,
-                results=tuple(zip(results, serials, strict=True)),
-                created=frozenset(s for s, fresh in zip(serials, new, strict=True) if fresh),
+                results=tuple((tensor, s) for (tensor, _), s in zip(results, serials, strict=True)),
+                created=frozenset(s for (_, new), s in zip(results, serials, strict=True) if new),
                 flops=flops,
                 drew=drew,
                 backward=backward,

@@ -6,6 +6,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -311,7 +312,8 @@ class Cubes(nn.Module):
         return x + cubed
 
 
-def test_who_keeps_memory_is_named_with_the_line_that_does() -> None:
+@pytest.mark.parametrize("explain", [False, True])
+def test_who_keeps_memory_is_named_with_the_line_that_does(*, explain: bool) -> None:
     """The Function, the attribute of its context, and its line; one that saves as it should keeps nothing."""
 
     class Net(nn.Module):
@@ -324,11 +326,11 @@ def test_who_keeps_memory_is_named_with_the_line_that_does() -> None:
             return result
 
     wrong, right = Net(Keeps), Net(Saves)
-    (region,), _ = observe(wrong, lambda: wrong(torch.randn(3, WIDTH)), explain=False)
+    (region,), _ = observe(wrong, lambda: wrong(torch.randn(3, WIDTH)), explain=explain)
     assert region.unexplained_bytes > 0
     assert [(one.name, one.source) for one in region.kept] == [
         ("Keeps.forward, ctx.square", line(Keeps.forward, "ctx.square = "))
     ]
-    (region,), _ = observe(right, lambda: right(torch.randn(3, WIDTH)), explain=False)
+    (region,), _ = observe(right, lambda: right(torch.randn(3, WIDTH)), explain=explain)
     assert region.unexplained_bytes == 0
     assert region.kept == ()
