@@ -12,7 +12,7 @@ import torch
 import acgate
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType, FrameType
 
 TORCH = str(PurePath(torch.__file__).parent) + "/"
 OWN = str(PurePath(acgate.__file__).parent) + "/"
@@ -74,6 +74,11 @@ def in_pipeline_schedule() -> bool:
             return False
         frame = frame.f_back
     return False
+
+
+def line_text(code: CodeType, line: int) -> str:
+    """Return the text for a line of a function: file, line and name of the function."""
+    return f"{PurePath(code.co_filename).name}:{line} in {code.co_name}"
 
 
 def is_torch(name: str) -> bool:

@@ -9,8 +9,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from acgate.evidence.names import naming
+from acgate.observe.call_origin import line_text
 from acgate.observe.effects_functions import Functions
-from acgate.observe.effects_origin import is_target_code, line_text
+from acgate.observe.effects_origin import is_target_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from acgate.observe.call_origin import is_acgate, is_standard, is_torch
+from acgate.observe.call_origin import is_acgate, is_standard, is_torch, line_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,11 +91,6 @@ def is_target_code(code: CodeType) -> bool:
     if is_standard(name) or is_acgate(name) or _RECORDS in name:
         return False
     return not is_torch(name) or name.endswith(_ON_BEHALF)
-
-
-def line_text(code: CodeType, line: int) -> str:
-    """Return the text for a line of a function: file, line and name of the function."""
-    return f"{PurePath(code.co_filename).name}:{line} in {code.co_name}"
 
 
 def _source(frame: FrameType) -> str:

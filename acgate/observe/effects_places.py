@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acgate.evidence.trace_records import Moved
+from acgate.observe.call_origin import line_text
 from acgate.observe.effects_names import ABSENT, functions_of, uses, words_of
-from acgate.observe.effects_origin import line_text
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping

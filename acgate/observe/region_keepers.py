@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from torch.autograd.function import BackwardCFunction
 
 from acgate.evidence.region_records import Kept
+from acgate.observe.call_origin import line_text
 from acgate.observe.effects_names import uses
-from acgate.observe.effects_origin import line_text
 from acgate.observe.ledger import inner_tensors
 from acgate.observe.module_state import tensors_inside
 

@@ -6,12 +6,11 @@ import enum
 import functools
 import sys
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from acgate.observe.call_origin import OWN, TARGETS, TORCH, is_standard
+from acgate.observe.call_origin import OWN, TARGETS, TORCH, is_standard, line_text
 from acgate.observe.seam_torch import node_number
 
 if TYPE_CHECKING:
@@ -76,24 +75,11 @@ def find_place() -> Place:
                 functions.append(number)
         if not source:
             if kind in _OF_TARGETS:
-                source = f"{PurePath(code.co_filename).name}:{frame.f_lineno} in {code.co_name}"
+                source = line_text(code, frame.f_lineno)
             compiled = compiled or kind is _Kind.COMPILED
             shared = shared or kind is _Kind.SHARING
         frame = frame.f_back
     return Place(source, tuple(modules), compiled, shared, tuple(functions))
-
-
-def source_line() -> str:
-    """Return the innermost line of the target's or a model library's code; empty where none runs."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        kind = _kind(frame.f_code)
-        if kind in _OF_TARGETS:
-            return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
-        if kind is _Kind.BACKWARD:
-            break
-        frame = frame.f_back
-    return ""
 
 
 _OF_MODULES = frozenset({_Kind.MODULE_CALL, _Kind.FORWARD, _Kind.TARGET_FORWARD})

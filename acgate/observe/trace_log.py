@@ -175,10 +175,6 @@ class OperatorLog:
         found = [entry for entry in self._writes.get(serial, ()) if after < entry.order < before]
         return found[-1] if found else None
 
-    def first_writer(self, serial: int, after: int) -> Entry | None:
-        """Return the first operator that wrote to a storage after a call."""
-        return next((entry for entry in self._writes.get(serial, ()) if entry.order > after), None)
-
     def forget_values(self, log: RegionLog) -> None:
         """Let go of the values that a region's log keeps."""
         for entry in (*log.forward, *log.replay):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from acgate.observe.effects_origin import line_text
+from acgate.observe.call_origin import line_text
 from acgate.observe.ledger import inner_tensors
 from acgate.observe.operator_traits import traits
 from acgate.observe.seam_torch import in_backward, packs_saved_tensors
