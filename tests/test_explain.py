@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from judged_apart import judged_apart
 
 from acgate import events, gate
 from acgate.errors import AcgateError, DeadlineError, ExitCode, UsageError, WorkerDiedError
@@ -178,22 +176,8 @@ def test_what_explains_is_not_made_again_on_resume(failed):
 def test_stored_explanations_are_judged_again_without_torch(failed):
     """As every other evidence is."""
     folder, _, verdict, _ = failed
-    code = textwrap.dedent(f"""
-        import sys
-        from pathlib import Path
-        from acgate import gate
-        verdict = gate.judge(Path({str(folder / "out")!r}), tolerances=None)
-        print(int(verdict.exit_code), sum(cell.compared for cell in verdict.cells), "torch" in sys.modules)
-    """)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": str(ROOT)},
-    )
     compared = sum(cell.compared for cell in verdict.cells)
-    assert done.stdout.split() == ["1", str(compared), "False"]
+    assert judged_apart(folder / "out") == ["1", str(compared), "False"]
 
 
 def test_a_finished_run_may_be_explained_afterwards(tmp_path):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from judged_apart import judged_apart
 
 from acgate import events, gate
 from acgate.errors import EvidenceError, ExitCode
@@ -61,22 +59,8 @@ def test_a_finished_run_resumes_without_running_anything(finished):
 def test_stored_evidence_is_judged_again_without_torch(finished):
     """`judge` gives the same verdict in a process that never imports torch."""
     out, _, verdict, _ = finished
-    code = textwrap.dedent(f"""
-        import sys
-        from pathlib import Path
-        from acgate import gate
-        verdict = gate.judge(Path({str(out)!r}), tolerances=None)
-        print(int(verdict.exit_code), sum(cell.compared for cell in verdict.cells), "torch" in sys.modules)
-    """)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": str(ROOT)},
-    )
     compared = sum(cell.compared for cell in verdict.cells)
-    assert done.stdout.split() == ["0", str(compared), "False"]
+    assert judged_apart(out) == ["0", str(compared), "False"]
 
 
 @pytest.mark.parametrize("missing", ["none", "block", "selective.no-early-stop", "block.planted-scale"])

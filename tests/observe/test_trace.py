@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from hand_made import ByHand
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -661,25 +662,6 @@ def test_a_replay_that_raises_is_missing_from_there() -> None:
     assert trace.divergence.what == "missing"
     assert trace.divergence.forward is not None
     assert trace.divergence.forward.operator == "aten.sin.default"
-
-
-class ByHand(torch.autograd.Function):
-    """A checkpoint made by hand, which does not put autocast back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: nn.Module) -> Tensor:
-        ctx.layer = layer
-        ctx.save_for_backward(x)
-        with torch.no_grad():
-            return layer(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        with torch.enable_grad():
-            again = ctx.layer(x)
-        torch.autograd.backward(again, gradient.to(again.dtype))
-        return x.grad, None
 
 
 class ByHandBlocks(Blocks):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from hand_made import ByHand
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -233,24 +234,6 @@ def test_a_tensor_under_a_global_has_its_name() -> None:
     assert (read.kind, read.name, read.same_tensor) == ("other", "global TABLE['scale']", True)
     assert read.changed_by is not None
     assert read.changed_by.source == line(ChangesGlobal.forward, "mul_")
-
-
-class ByHand(torch.autograd.Function):
-    """A checkpoint made by hand, which does not put autocast back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: nn.Module) -> Tensor:
-        ctx.layer = layer
-        ctx.save_for_backward(x)
-        with torch.no_grad():
-            return layer(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        with torch.enable_grad():
-            torch.autograd.backward(ctx.layer(x), gradient)
-        return x.grad, None
 
 
 class HandMade(nn.Module):
