@@ -28,7 +28,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NOT_SETTINGS = frozenset({"run_dir", "config", "resume", "in_process", "quiet", "verbose"})
+_NOT_SETTINGS = frozenset({"run_dir", "config", "resume", "in_process", "github", "quiet", "verbose"})
+
+Command = Literal["plan", "run", "judge", "selftest", "init"]
 
 _MODEL = "Target: a Python file, package.module:attribute, or a model directory (default: built in)."
 Model = Annotated[str | None, typer.Option("--model", metavar="PATH", help=_MODEL)]
@@ -52,7 +54,13 @@ Out = Annotated[str | None, typer.Option(metavar="DIR", help="Run directory (def
 Junit = Annotated[
     str | None, typer.Option("--junitxml", "--junit-xml", metavar="FILE", help="Write a JUnit report.")
 ]
+_FAMILY = "JUnit dialect: xunit2 (default), or xunit1."
+Family = Annotated[str | None, typer.Option("--junit-family", metavar="NAME", help=_FAMILY)]
 Json = Annotated[str | None, typer.Option(metavar="FILE", help="Write the verdict as JSON.")]
+_PLAN_JSON = "Write cells, tracks and checks as JSON."
+PlanJson = Annotated[str | None, typer.Option("--json", metavar="FILE", help=_PLAN_JSON)]
+_GITHUB = "On GitHub Actions: job summary, annotations, output that cannot give commands."
+Github = Annotated[bool, typer.Option("--github", help=_GITHUB)]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
 AsShipped = Annotated[bool, typer.Option("--as-shipped", help="Judge the kernels of production.")]
 _EXPLAIN = "Trace the operators of every AC track, also where nothing failed."
@@ -68,15 +76,16 @@ class Request:
 
     Attributes:
         settings: Settings by name; None means not given.
-        run_dir: For `judge`.
+        run_dir: For `judge`; for `init` the project.
     """
 
-    command: Literal["plan", "run", "judge", "selftest"]
+    command: Command
     settings: dict[str, object] = field(default_factory=dict)
     config: Path | None = None
     run_dir: Path | None = None
     resume: bool = False
     in_process: bool = False
+    github: bool = False
     quiet: bool = False
     verbose: bool = False
 
@@ -95,6 +104,7 @@ def plan(
     select: Select = None,
     policy: Policy = None,
     config: Config = None,
+    json: PlanJson = None,
     as_shipped: AsShipped = False,
     in_process: InProcess = False,
     quiet: Quiet = False,
@@ -121,11 +131,13 @@ def run(
     config: Config = None,
     out: Out = None,
     junitxml: Junit = None,
+    junit_family: Family = None,
     json: Json = None,
     resume: Resume = False,
     as_shipped: AsShipped = False,
     explain: Explain = False,
     in_process: InProcess = False,
+    github: Github = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> Request:
@@ -139,7 +151,9 @@ def judge(
     *,
     tolerances: Tolerances = None,
     junitxml: Junit = None,
+    junit_family: Family = None,
     json: Json = None,
+    github: Github = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> Request:
@@ -173,7 +187,20 @@ def selftest(
     return _request("selftest", locals())
 
 
-def _request(command: Literal["plan", "run", "judge", "selftest"], given: dict[str, Any]) -> Request:
+@app.command()
+def init(
+    run_dir: Annotated[str, typer.Argument(metavar="[DIR]", help="The project (default: here).")] = ".",
+    *,
+    model: Model = None,
+    github: Annotated[bool, typer.Option("--github", help="Write a GitHub workflow, too.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Request:
+    """Write acgate.toml, and a target where there is none, from what a project holds; overwrite nothing."""
+    return _request("init", locals())
+
+
+def _request(command: Command, given: dict[str, Any]) -> Request:
     """Sort the parameters of a command (its `locals()`) into settings and the rest."""
     for name, value in given.items():
         if value == "":
@@ -193,6 +220,7 @@ def _request(command: Literal["plan", "run", "judge", "selftest"], given: dict[s
         run_dir=None if run_dir is None else Path(run_dir),
         resume=given.get("resume", False),
         in_process=given.get("in_process", False),
+        github=given.get("github", False),
         quiet=given["quiet"],
         verbose=given["verbose"],
     )

@@ -18,9 +18,11 @@ from acgate.run.launched import launched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from acgate.arguments import Request
     from acgate.report.files import ReportFiles
+    from acgate.report.github_actions import Actions
     from acgate.report.terminal import Terminal
     from acgate.run.launched import Launched
 
@@ -48,16 +50,9 @@ def work(argv: Sequence[str]) -> ExitCode:
     if request is None:
         return ExitCode.PASS
     terminal = _terminal(request)
+    doing = {"plan": _plan, "run": _run, "judge": _judge, "selftest": _selftest, "init": _init}
     try:
-        match request.command:
-            case "plan":
-                return _plan(request, terminal)
-            case "run":
-                return _run(request, terminal)
-            case "judge":
-                return _judge(request, terminal)
-            case "selftest":
-                return _selftest(request, terminal)
+        return doing[request.command](request, terminal)
     finally:
         terminal.close()
 
@@ -97,14 +92,21 @@ def _plan(request: Request, terminal: Terminal) -> ExitCode:
     if request.in_process:
         check_in_process(loaded.spec)
     planned = make_plan(loaded.spec)
-    if request.quiet:
+    document = _path(request, "json")
+    if request.quiet and document is None:
         terminal.show(cell_lines(planned))
         return ExitCode.PASS
     from acgate import gate
 
     with tempfile.TemporaryDirectory(prefix="acgate-plan-") as folder:
         found = gate.survey(loaded.spec, Path(folder), in_process=request.in_process, listeners=(terminal,))
-    terminal.show(plan_text(planned, found, loaded.origin, verbose=request.verbose))
+    if document is not None:
+        from acgate.evidence.store import write_text
+        from acgate.report.plan_document import plan_document
+
+        write_text(document, plan_document(planned, found).model_dump_json(by_alias=True, indent=1) + "\n")
+    text = cell_lines(planned) if request.quiet else ""
+    terminal.show(text or plan_text(planned, found, loaded.origin, verbose=request.verbose))
     return ExitCode.PASS
 
 
@@ -118,8 +120,8 @@ def _run(request: Request, terminal: Terminal) -> ExitCode:
         outputs = load_outputs(request.settings, find_config(request.config, Path.cwd()), Path.cwd())
     except UsageError:  # raised again below, once there is a place for its report
         outputs = load_outputs(request.settings, None, Path.cwd())
-    files = ReportFiles(outputs.out, outputs.junitxml, outputs.json)
-    with files.open():
+    files = ReportFiles(outputs.out, outputs.junitxml, outputs.json, outputs.junit_family)
+    with _on_github(request) as github, files.open():
         loaded = load_spec(request.settings, request.config, Path.cwd())
         if request.in_process:
             check_in_process(loaded.spec)
@@ -134,22 +136,48 @@ def _run(request: Request, terminal: Terminal) -> ExitCode:
         )
         files.write(verdict)
         terminal.show(summary(verdict, terminal.verbosity))
+        github.report(verdict)
     return verdict.exit_code
+
+
+def _on_github(request: Request) -> AbstractContextManager[Actions]:
+    """Return what tells GitHub; it does nothing where `--github` was not given.
+
+    Inside, the output is fenced, and whatever ends the work early is told as well.
+    """
+    from acgate.report.github_actions import Actions
+
+    return Actions(os.environ if request.github else None, sys.stdout).open()
 
 
 def _judge(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.report.files import ReportFiles
     from acgate.report.summary import summary
+    from acgate.spec.loading import family_of
 
     assert request.run_dir is not None
-    files = ReportFiles(None, _path(request, "junitxml"), _path(request, "json"))
-    with files.open():
+    family = family_of(request.settings["junit_family"])
+    files = ReportFiles(None, _path(request, "junitxml"), _path(request, "json"), family)
+    with _on_github(request) as github, files.open():
         from acgate import gate
 
         verdict = gate.judge(request.run_dir, tolerances=_path(request, "tolerances"))
         files.write(verdict)
         terminal.show(summary(verdict, terminal.verbosity))
+        github.report(verdict)
     return verdict.exit_code
+
+
+def _init(request: Request, terminal: Terminal) -> ExitCode:
+    from acgate.scaffold import describe, write_project
+
+    assert request.run_dir is not None
+    model = request.settings["model"]
+    written = write_project(
+        request.run_dir, model=model if isinstance(model, str) else None, github=request.github
+    )
+    terminal.show(describe(written))
+    return ExitCode.PASS
 
 
 def _path(request: Request, name: str) -> Path | None:

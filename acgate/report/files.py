@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from acgate.errors import AcgateError, ExitCode, OutputError, UsageError
 from acgate.evidence.lock import DirectoryLock
@@ -29,11 +29,13 @@ class ReportFiles:
         out: Directory of the run, which always gets `verdict.json` and `junit.xml`; None for none.
         junitxml: A further JUnit report.
         json: A further JSON report.
+        family: Dialect of the JUnit reports.
     """
 
     out: Path | None
     junitxml: Path | None = None
     json: Path | None = None
+    family: Literal["xunit2", "xunit1"] = "xunit2"
 
     def clear(self) -> None:
         """Remove reports of an earlier run, so that nobody takes them for those of this one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -20,6 +20,9 @@ from acgate.spec.policy import load_policy, parse_policy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+JunitFamily = Literal["xunit2", "xunit1"]
+"""Dialects of JUnit XML, by the names that pytest gave them."""
+_FAMILIES: tuple[JunitFamily, ...] = ("xunit2", "xunit1")
 DEFAULT = "default"
 CONFIG_NAME = "acgate.toml"
 DEFAULT_OUT = "acgate-out"
@@ -30,10 +33,11 @@ _BUCKET = re.compile(r"[A-Za-z0-9]([._+-]?[A-Za-z0-9])*")
 
 
 class Document(GateSpec):
-    """What a configuration file may say: the specification, and where results go."""
+    """What a configuration file may say: the specification, and where results go, in which dialect."""
 
     out: str = DEFAULT_OUT
     junitxml: str | None = None
+    junit_family: JunitFamily = "xunit2"
     json_: str | None = Field(default=None, alias="json")
 
     model_config = GateSpec.model_config | {"populate_by_name": True}
@@ -63,6 +67,7 @@ class Outputs:
     out: Path
     junitxml: Path | None = None
     json: Path | None = None
+    junit_family: JunitFamily = "xunit2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,22 @@ def load_outputs(arguments: Mapping[str, object], configuration: Configuration |
             paths[name] = None if default is None else _beside(cwd, default)
     out = paths["out"]
     assert out is not None
-    return Outputs(out, paths["junitxml"], paths["json"])
+    configured = configuration.table.get("junit_family") if configuration is not None else None
+    family = arguments.get("junit_family") or configured
+    return Outputs(out, paths["junitxml"], paths["json"], "xunit1" if family == "xunit1" else _FAMILIES[0])
+
+
+def family_of(value: object) -> JunitFamily:
+    """Return the dialect that `--junit-family` named; the default for None.
+
+    Raises:
+        UsageError: There is no such dialect.
+    """
+    for family in _FAMILIES:
+        if value in (family, None):
+            return family
+    hint = did_you_mean(str(value), _FAMILIES)
+    raise UsageError(f"--junit-family: {shown(value)} must be one of {', '.join(_FAMILIES)}{hint}")
 
 
 def _beside(directory: Path, name: str) -> Path:

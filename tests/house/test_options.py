@@ -22,9 +22,13 @@ PLAN = {
 }
 REPORTS = {"--junitxml", "--junit-xml", "--json"}
 SURFACE = {
-    "plan": COMMON | PLAN,
-    "run": COMMON | PLAN | REPORTS | {"--tolerances", "--out", "--resume", "--explain"},
-    "judge": COMMON | REPORTS | {"--tolerances", "RUN_DIR"},
+    "plan": COMMON | PLAN | {"--json"},
+    "run": COMMON
+    | PLAN
+    | REPORTS
+    | {"--tolerances", "--out", "--resume", "--explain", "--junit-family", "--github"},
+    "judge": COMMON | REPORTS | {"--tolerances", "RUN_DIR", "--junit-family", "--github"},
+    "init": COMMON | {"[DIR]", "--model", "--github"},
     "selftest": COMMON | REPORTS | {"-k", "--select", "--dtypes", "--all", "--ranks", "--list"},
 }
 

@@ -1,0 +1,1 @@
+"""Cells of the gate as items of pytest."""
