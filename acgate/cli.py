@@ -104,7 +104,8 @@ def _plan(request: Request, terminal: Terminal) -> ExitCode:
         from acgate.evidence.store import write_text
         from acgate.report.plan_document import plan_document
 
-        write_text(document, plan_document(planned, found).model_dump_json(by_alias=True, indent=1) + "\n")
+        text = plan_document(planned, found, loaded.files).model_dump_json(by_alias=True, indent=1)
+        write_text(document, text + "\n")
     text = cell_lines(planned) if request.quiet else ""
     terminal.show(text or plan_text(planned, found, loaded.origin, verbose=request.verbose))
     return ExitCode.PASS

@@ -214,7 +214,8 @@ class Survey(Frozen):
         regions_expected: Modules that each AC track turns into regions, where acgate applies it.
         judged_schedules: Schedules that the target declares.
         batches: Micro-batches available, at most what was asked.
-        tokens: Elements of the first batch tensor, summed over the batches of one step.
+        input_gradients: Tensors of the batches that require a gradient, by path.
+        sources: Files that the target and the policy's own function were read from, absolute.
     """
 
     schema_: Schema = Field(default=SCHEMA, alias="schema")
@@ -236,6 +237,8 @@ class Survey(Frozen):
     judged_schedules: tuple[str, ...] = ()
     micro_steps: int = 1
     batches: int = 0
+    input_gradients: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     torch: str = ""
     device: str = "cpu"

@@ -92,6 +92,11 @@ class Cause(Frozen):
     ranks: tuple[int, ...] = ()
 
 
+def case_name(check: Check, place: str | None = None) -> str:
+    """Return `check` or `check[place]`."""
+    return check.value if place is None else f"{check.value}[{place}]"
+
+
 class Case(Frozen):
     """One JUnit case and, later, one pytest item.
 
@@ -113,7 +118,7 @@ class Case(Frozen):
     @property
     def name(self) -> str:
         """`check` or `check[place]`."""
-        return self.check if self.place is None else f"{self.check}[{self.place}]"
+        return case_name(self.check, self.place)
 
 
 class KeyLayer(Frozen):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from acgate import __version__
 from acgate.judge.foreseen import foreseen_checks
+from acgate.report.file_digest import file_digest
 from acgate.spec.models import Frozen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from acgate.evidence.records import Survey
     from acgate.plan.matrix import Plan
 
@@ -38,8 +42,8 @@ class PlanDocument(Frozen):
         target: Label of the target.
         source: What `--model` said.
         digest: Digest of the target's code or configuration.
-        sources: Files that the survey depends on, absolute, each with the SHA-256 of its content: where
-            they are the same, so is this document.
+        sources: Files that the survey depends on, absolute, each with its `file_digest`: the SHA-256 of its
+            content, or of size and header of large weights. Where they are the same, so is this document.
         dropped: Cells that are not run, with the reason.
     """
 
@@ -56,8 +60,14 @@ class PlanDocument(Frozen):
     model_config = Frozen.model_config | {"populate_by_name": True}
 
 
-def plan_document(plan: Plan, survey: Survey) -> PlanDocument:
-    """Return the document of a plan."""
+def plan_document(plan: Plan, survey: Survey, files: Iterable[Path] = ()) -> PlanDocument:
+    """Return the document of a plan.
+
+    Args:
+        plan: What would be run.
+        survey: What the model is made of.
+        files: Further files that the plan was made from, such as that of the policy.
+    """
     cells = tuple(
         PlannedCell(
             cell=cell.identifier,
@@ -76,6 +86,7 @@ def plan_document(plan: Plan, survey: Survey) -> PlanDocument:
         target=survey.label,
         source=survey.source,
         digest=survey.target,
+        sources={str(path): file_digest(path) for path in (*map(Path, survey.sources), *files)},
         cells=cells,
         dropped=plan.dropped,
     )

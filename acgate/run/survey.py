@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ from acgate.observe import rng
 from acgate.run.apply import apply_by_policy, who_applies
 from acgate.run.determinism import controlled, seed_everything
 from acgate.run.identity import tied_groups
+from acgate.targets.batch import named_tensors
 from acgate.targets.blocks import find_blocks, key_layers
 from acgate.targets.load import load_target
+from acgate.targets.sources import source_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
@@ -73,6 +76,7 @@ def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> S
     trainable = tuple(name for name, p in parameters.items() if p.requires_grad)
     if not trainable:
         raise TargetError("the model has no trainable parameter: nothing would be compared")
+    regions = _regions(target, spec) if applier == "acgate" else {}
     return Survey(
         nonce=nonce,
         target=target.digest,
@@ -87,14 +91,29 @@ def _describe(target: Target, model: nn.Module, spec: GateSpec, nonce: str) -> S
         tied=tied_groups(model),
         num_parameters=sum(p.numel() for p in parameters.values()),
         applies_ac=applier,
-        regions_expected=_regions(target, spec) if applier == "acgate" else {},
+        regions_expected=regions,
         judged_schedules=tuple(target.schedules),
         micro_steps=micro_steps,
         batches=len(batches),
+        input_gradients=_trained_inputs(batches),
+        sources=tuple(map(str, (*source_files(target), *_policy_files(spec)))),
         facts=_facts(target, spec),
         torch=torch.__version__,
         device=spec.device,
     )
+
+
+def _trained_inputs(batches: Iterable[object]) -> tuple[str, ...]:
+    """Return the paths of batch tensors whose gradients are recorded."""
+    found = (name for batch in batches for name, t in named_tensors(batch) if t.requires_grad)
+    return tuple(dict.fromkeys(found))
+
+
+def _policy_files(spec: GateSpec) -> tuple[Path, ...]:
+    """Return the file of the policy's own function; empty where there is none, or nobody has loaded it."""
+    place = (spec.policy.selective.function or "").rpartition(":")[0]
+    file = place if place.endswith(".py") else getattr(sys.modules.get(place), "__file__", None)
+    return (Path(file).resolve(),) if file else ()
 
 
 def _replicas(spec: GateSpec) -> int:

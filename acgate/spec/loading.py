@@ -78,11 +78,13 @@ class Loaded:
         spec: What to run.
         origin: For each setting `default`, the configuration file's name, or the option (`--steps`).
         outputs: Where results go.
+        files: Files beside the configuration that were read, absolute: the policy's.
     """
 
     spec: GateSpec
     origin: Mapping[str, str]
     outputs: Outputs
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +215,10 @@ def load_spec(arguments: Mapping[str, object], config: Path | None, cwd: Path) -
         name: _anchor(name, value, cwd if settings.origin[name].startswith("--") else directory)
         for name, value in settings.values.items()
     }
+    files: tuple[Path, ...] = ()
     if isinstance(policy := values.get("policy"), str):
         values["policy"] = load_policy(Path(policy))
+        files = (Path(policy).resolve(),)
     elif isinstance(policy, dict):
         inner = f"{section}.policy" if section else "policy"
         values["policy"] = parse_policy(policy, source=source, directory=directory, section=inner)
@@ -230,7 +234,7 @@ def load_spec(arguments: Mapping[str, object], config: Path | None, cwd: Path) -
     if problems:
         raise UsageError("\n".join(problems))
     fields: dict[str, Any] = {name: getattr(document, name) for name in GateSpec.model_fields}
-    return Loaded(GateSpec(**fields), settings.origin, load_outputs(arguments, configuration, cwd))
+    return Loaded(GateSpec(**fields), settings.origin, load_outputs(arguments, configuration, cwd), files)
 
 
 def _reject_attribute_names(table: Mapping[str, object], source: str, section: str) -> None:

@@ -106,6 +106,17 @@ def own_modules() -> tuple[ModuleType, ...]:
     return tuple(found.values())
 
 
+def code_files() -> tuple[Path, ...]:
+    """Return the source files of the target in use, resolved: those of its digest, and of lazy imports."""
+    found: dict[Path, None] = {}
+    for record in _records.values():
+        if record.active:
+            modules = (record.loaded.module, *record.own.values(), *own_modules())
+            files = (Path(module.__file__).resolve() for module in modules if module.__file__)
+            found |= dict.fromkeys(file for file in files if file.is_file())
+    return tuple(found)
+
+
 def _put_away() -> None:
     """Take away what the target in use brought in, lazy imports of its functions included."""
     for record in _records.values():
