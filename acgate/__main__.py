@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -76,20 +77,24 @@ def _translated(arguments: list[str]) -> ExitCode:
     try:
         return work(arguments)
     except BaseException as error:  # noqa: BLE001 - the documented exit code of everything else is 3
-        return _explained(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
+        verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
+        return _explained(error, verbose=verbose, github="--github" in arguments)
 
 
-def _explained(error: BaseException, *, verbose: bool) -> ExitCode:
+def _explained(error: BaseException, *, verbose: bool, github: bool) -> ExitCode:
     """Say what ended the work, and return its exit code."""
     from acgate.report.files import described  # noqa: PLC0415
+    from acgate.report.github_fence import fenced  # noqa: PLC0415
     from acgate.report.terminal import Terminal  # noqa: PLC0415
 
     code, message = described(error)
     terminal = Terminal(sys.stdout, sys.stderr)
-    if code is ExitCode.INTERNAL or verbose:
-        terminal.complain("".join(traceback.format_exception(error)))
-    lines = [f"acgate: {message}", *getattr(error, "__notes__", ())]
-    terminal.complain("\n".join(lines))
+    # The message may be that of a model's exception, which must give GitHub no commands either.
+    with fenced(sys.stdout, sys.stderr) if github else contextlib.nullcontext():
+        if code is ExitCode.INTERNAL or verbose:
+            terminal.complain("".join(traceback.format_exception(error)))
+        lines = [f"acgate: {message}", *getattr(error, "__notes__", ())]
+        terminal.complain("\n".join(lines))
     return code
 
 

@@ -123,6 +123,7 @@ def _run(request: Request, terminal: Terminal) -> ExitCode:
         outputs = load_outputs(request.settings, None, Path.cwd())
     files = ReportFiles(outputs.out, outputs.junitxml, outputs.json, outputs.junit_family)
     with _on_github(request) as github, files.open():
+        github.check()
         loaded = load_spec(request.settings, request.config, Path.cwd())
         if request.in_process:
             check_in_process(loaded.spec)
@@ -160,6 +161,7 @@ def _judge(request: Request, terminal: Terminal) -> ExitCode:
     family = family_of(request.settings["junit_family"])
     files = ReportFiles(None, _path(request, "junitxml"), _path(request, "json"), family)
     with _on_github(request) as github, files.open():
+        github.check()
         from acgate import gate
 
         verdict = gate.judge(request.run_dir, tolerances=_path(request, "tolerances"))

@@ -1,0 +1,151 @@
+"""What GitHub is told of each track: its first cause, its worst figure, what to try, its cases."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from acgate.errors import ExitCode
+from acgate.judge.cause_text import advice_line, cause_lines, without_causes
+from acgate.judge.figures import against
+from acgate.report.wording import counted, finding_line
+from acgate.vocabulary import Check, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from acgate.judge.verdict import Case, Cause, CellVerdict, Difference, TrackVerdict, Verdict
+
+WORDS = {
+    Outcome.PASS: "passed",
+    Outcome.WARN: "passed with notes",
+    Outcome.FAIL: "failed",
+    Outcome.ERROR: "could not be checked",
+    Outcome.SKIPPED: "not run",
+}
+_TRY = "try: "
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """All cases of one outcome in one track.
+
+    Attributes:
+        track: Empty where the cell itself is told of, as no track says what is wrong with it.
+        of: How many cases the track has.
+        headline: What is wrong, in one line, where no cause is known.
+        figure: The worst difference against its limit; empty where none was measured.
+        advice: What to try; empty where nothing is known.
+    """
+
+    verdict: Verdict
+    cell: str
+    track: str
+    outcome: Outcome
+    cases: tuple[Case, ...]
+    of: int
+    headline: str
+    causes: tuple[Cause, ...] = ()
+    figure: str = ""
+    advice: str = ""
+
+    @property
+    def place(self) -> str:
+        """`track in cell`, or the cell."""
+        return f"{self.track} in {self.cell}" if self.track else self.cell
+
+    @property
+    def cause(self) -> Cause | None:
+        """The most likely cause, None where none is known."""
+        return self.causes[0] if self.causes else None
+
+    def texts(self) -> list[str]:
+        """Return every cause, and the whole message of every case without them."""
+        return [
+            *("\n".join([*cause_lines(cause), f"  {advice_line(cause)}"]) for cause in self.causes),
+            *(
+                "\n".join(
+                    [
+                        f"{case.outcome.upper()}  {case.name}",
+                        without_causes(case.text, self.causes) or case.headline,
+                        *map(finding_line, case.findings),
+                    ]
+                )
+                for case in self.cases
+            ),
+        ]
+
+
+def word_of(exit_codes: Iterable[ExitCode], outcomes: Iterable[Outcome] = ()) -> str:
+    """Say in a word what came of runs: only exit codes that are all of a pass make one."""
+    codes, found = set(exit_codes), set(outcomes)
+    if ExitCode.FAIL in codes or Outcome.FAIL in found:
+        return WORDS[Outcome.FAIL]
+    if codes != {ExitCode.PASS}:
+        return WORDS[Outcome.ERROR]
+    return WORDS[Outcome.WARN if Outcome.WARN in found else Outcome.PASS]
+
+
+def digests(verdict: Verdict, outcome: Outcome) -> Iterator[Digest]:
+    """Yield what there is to tell of one outcome: of each track that has it, else of a cell that has it."""
+    for cell in verdict.cells:
+        found = [
+            _of_track(verdict, cell, track, outcome)
+            for track in cell.tracks
+            if track.outcome is outcome or any(case.outcome is outcome for case in track.cases)
+        ]
+        yield from found
+        if not found and cell.outcome is outcome:
+            yield Digest(verdict, cell.cell, "", outcome, (), 0, _of_cell(cell))
+
+
+def _of_track(verdict: Verdict, cell: CellVerdict, track: TrackVerdict, outcome: Outcome) -> Digest:
+    cases = tuple(case for case in track.cases if case.outcome is outcome)
+    headline, figure = WORDS[outcome], ""
+    worst = _worst(cases)
+    if worst is not None:
+        headline, figure = f"{worst[0].name}: {worst[0].headline}", _figure(*worst)
+    elif cases:
+        headline = f"{cases[0].name}: {cases[0].headline}"
+    causes = track.causes if track.outcome is outcome else ()
+    advice = causes[0].advice if causes else _advice(cases)
+    return Digest(
+        verdict, cell.cell, track.track, outcome, cases, len(track.cases), headline, causes, figure, advice
+    )
+
+
+def _of_cell(cell: CellVerdict) -> str:
+    if cell.raised is not None:
+        where = f" at {cell.raised.where}" if cell.raised.where else ""
+        return f"{cell.raised.type} in {cell.raised.phase}{where}: {cell.raised.message}"
+    return f"{cell.compared:,} of {counted(cell.expected, 'comparison')} made"
+
+
+def _worst(cases: tuple[Case, ...]) -> tuple[Case, Difference] | None:
+    """Return the worst difference; of gradients where there is one, as those make the others."""
+    found = [(case, difference) for case in cases for difference in case.differences]
+    gradients = [each for each in found if each[0].check is Check.GRADIENT]
+    return max(gradients or found, key=lambda each: _size(each[1].rel_err), default=None)
+
+
+def _size(err: float) -> float:
+    return math.inf if math.isnan(err) else err
+
+
+def _figure(case: Case, difference: Difference) -> str:
+    return (
+        f"{case.name}: rel_err {against(difference.rel_err, difference.limit)}"
+        f" (limit, {difference.limit_source}) for {difference.key.name} in step {difference.key.step}"
+    )
+
+
+def _advice(cases: tuple[Case, ...]) -> str:
+    for case in cases:
+        for finding in case.findings:
+            if finding.allowed is None and finding.advice:
+                return finding.advice
+        for line in reversed(case.text.splitlines()):
+            if line.strip().startswith(_TRY):
+                return line.strip().removeprefix(_TRY)
+    return ""
