@@ -37,6 +37,7 @@ _HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "
 _SHARED_PACKAGES = frozenset(
     {"acgate", "torch", "numpy", "builtins", "threading", "_thread", "logging", "weakref", "_weakref", "io"}
     | {"_io", "pathlib", "re", "importlib", "abc", "enum", "typing", "inspect", "functools", "concurrent"}
+    | {"_pytest", "pytest", "pluggy", "xdist", "unittest"}  # what runs tests written by hand
 )
 
 

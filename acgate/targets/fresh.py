@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import ModuleType
 
+OWN_CODE = "__acgate_own_code__"
+"""Attribute of a module that hands out objects of others: those modules, which are own code as well."""
+
 _ACGATE = Path(__file__).resolve().parents[1]
 _SOURCE_LOADERS = (importlib.machinery.SourceFileLoader, importlib.machinery.SourcelessFileLoader)
 
@@ -90,7 +93,8 @@ def load_fresh(name: str, path_entry: Path, load: Callable[[], ModuleType]) -> L
         earlier.active = True
         return replace(earlier.loaded, reused=True)
     own = {key: sys.modules[key] for key in _own_since(before, name)}
-    loaded = Loaded(module, _digest(name, own | {name: module}), reused=name in before)
+    sources = own | {handed.__name__: handed for handed in _handed_out(module)} | {name: module}
+    loaded = Loaded(module, _digest(name, sources), reused=name in before)
     _records[name] = _Record(loaded, str(path_entry), _code_root(name, module), own, set(sys.modules))
     return loaded
 
@@ -103,7 +107,28 @@ def own_modules() -> tuple[ModuleType, ...]:
             late = (sys.modules[key] for key in _own_since(record.known))
             here = (record.loaded.module, *record.own.values(), *late)
             found |= {id(module): module for module in here if _lies_in(record.root, module)}
+            found |= {id(module): module for module in _handed_out(record.loaded.module)}
     return tuple(found.values())
+
+
+def forget(name: str) -> None:
+    """Put the target in use away, and keep nothing of the one that was loaded as `name`."""
+    _put_away()
+    _records.pop(name, None)
+
+
+def is_own_file(name: str, file: str) -> bool:
+    """Tell whether the file of module `name` is the user's own, as opposed to installed or acgate's."""
+    path = Path(file).resolve()
+    if path.is_relative_to(_ACGATE):
+        return False
+    depth = name.count(".") + (path.stem == "__init__")
+    return not _holds_installed_packages(path.parents[min(depth, len(path.parents) - 1)])
+
+
+def _handed_out(module: ModuleType) -> tuple[ModuleType, ...]:
+    modules: tuple[ModuleType, ...] = vars(module).get(OWN_CODE, ())
+    return modules
 
 
 def code_files() -> tuple[Path, ...]:
@@ -151,11 +176,7 @@ def _is_own(name: str, module: ModuleType | None) -> bool:
     spec = getattr(module, "__spec__", None)
     if file is None or spec is None or not isinstance(spec.loader, _SOURCE_LOADERS):
         return False  # extensions cannot be loaded twice; namespace packages hold no code
-    path = Path(file).resolve()
-    if path.is_relative_to(_ACGATE):
-        return False
-    depth = name.count(".") + (path.stem == "__init__")
-    return not _holds_installed_packages(path.parents[min(depth, len(path.parents) - 1)])
+    return is_own_file(name, file)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,93 @@
+"""Shows what checks said in the report of their test, and fails a test that did not listen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from acgate.pytesting.handwritten_result import Result
+
+SECTION = "acgate"
+_NEVER_CALLED = (
+    "this test asks for the fixture acgate and never calls acgate.check(...), so nothing was checked;"
+    " call it, or remove the fixture"
+)
+_NOT_ASKED = "acgate.check(...) was red here, and the test never asked; write `assert acgate.check(...)`"
+
+
+class Checks(Protocol):
+    """What a test has checked so far."""
+
+    results: list[Result]
+    calls: int
+
+
+class Reporter:
+    """Follows the reports of one test.
+
+    The text of a check goes to the end of the failure itself: it is then shown whatever the verbosity
+    and whatever is captured, and stands in the `<failure>` of JUnit.
+    """
+
+    def __init__(self, node: pytest.Item, checks: Checks) -> None:
+        """Say whose reports, and where its results are."""
+        self._node = node
+        self._checks = checks
+        self._shown = 0
+        self._complained: list[Result] = []
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add what was said; after what other plugins made of the report, so that none turns it green."""
+        report = yield
+        if item is self._node:
+            if report.when == "call":
+                self._complain(report)
+            self._show(report)
+        return report
+
+    def at_teardown(self) -> None:
+        """Fail for what a fixture checked after the test was over."""
+        late = [result for result in self._unnoticed() if result not in self._complained]
+        if late:
+            pytest.fail(_complaint(_NOT_ASKED, late), pytrace=False)
+
+    def _complain(self, report: pytest.TestReport) -> None:
+        if report.outcome == "failed":
+            return
+        unnoticed = self._unnoticed()
+        if unnoticed:
+            self._fail(report, _complaint(_NOT_ASKED, unnoticed))
+            self._complained = unnoticed
+            self._shown = len(self._checks.results)
+        elif report.outcome == "passed" and not self._checks.calls:
+            self._fail(report, _NEVER_CALLED)
+
+    @staticmethod
+    def _fail(report: pytest.TestReport, text: str) -> None:
+        report.outcome = "failed"
+        report.longrepr = text
+        vars(report).pop("wasxfail", None)  # an expected failure has come to pass otherwise
+
+    def _show(self, report: pytest.TestReport) -> None:
+        results = self._checks.results[self._shown :]
+        self._shown = len(self._checks.results)
+        for result in results:
+            add = getattr(report.longrepr, "addsection", None)
+            if report.outcome == "failed" and add is not None:
+                add(SECTION, result.message.rstrip("\n"))
+            else:
+                report.sections.append((SECTION, result.message))
+
+    def _unnoticed(self) -> list[Result]:
+        return [result for result in self._checks.results if result.unnoticed]
+
+
+def _complaint(sentence: str, results: Sequence[Result]) -> str:
+    return "\n\n".join([sentence, *(result.message for result in results)])
