@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "fixtures" / "targets" / "tiny.py"
-EVERY_TOPOLOGY = ROOT / "fixtures" / "ranks" / "every_topology.py"
+RANKS = ROOT / "fixtures" / "ranks"
 RNG = "planted[rng]"
 Names = dict[str, tuple[str, ...]]
 
@@ -132,6 +132,18 @@ def test_the_blocks_that_one_device_does_not_hold_are_foreseen_as_left_out(world
     assert "gradient[layers.1]" in foreseen_checks(spec, made.cell, made.survey)["block"]
 
 
+def test_a_frozen_block_has_updates_and_no_gradients(world: World) -> None:
+    """For a track that is said in a case of its own; against one device there is nothing to say."""
+    spec = GateSpec(dtypes=("float32",), topologies=("ddp",))
+    made = type(world)(spec=spec, topology="ddp")
+    frozen = {"trainable": ("layers.0.weight",), "frozen": ("layers.1.weight", "embed.weight")}
+    foreseen = foreseen_checks(spec, made.cell, made.survey.model_copy(update=frozen))
+    compared = [name for name in foreseen["none"] if "[" in name and "local" not in name]
+    assert compared == ["gradient[layers.0]", "update[layers.0]", "update[layers.1]", "update[other]"]
+    assert "gradient[layers.1]" in foreseen["block"]
+    assert "gradient[other]" not in foreseen["block"]
+
+
 @pytest.mark.parametrize("randomness", [True, False])
 def test_the_survey_of_a_real_model_foresees_its_run(tmp_path: Path, randomness: bool) -> None:
     """Dropout, or instead buffers, a frozen block, one without parameters, inputs with gradients, a schedule."""
@@ -159,18 +171,21 @@ def test_the_survey_of_a_real_model_foresees_its_run(tmp_path: Path, randomness:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("topologies", "extra"),
+    ("model", "topologies", "extra"),
     [
-        ("ddp,pp", ()),
-        ("fsdp,tp", ("--micro-steps", "1")),
-        ("single,ddp", ("--reference-layers", "2", "--dtypes", "bfloat16")),
+        ("every_topology", "ddp,pp", ()),
+        ("every_topology", "fsdp,tp", ("--micro-steps", "1")),
+        ("every_topology", "single,ddp", ("--reference-layers", "2", "--dtypes", "bfloat16")),
+        ("clean/frozen_parameters", "ddp", ()),
     ],
 )
-def test_the_survey_foresees_what_real_ranks_do(tmp_path: Path, topologies: str, extra: tuple) -> None:
+def test_the_survey_foresees_what_real_ranks_do(
+    tmp_path: Path, model: str, topologies: str, extra: tuple
+) -> None:
     """The same holds where processes train together."""
     dtypes = () if extra[2:] else ("--dtypes", "float32")
     command = [
-        sys.executable, "-m", "acgate", "run", "--model", str(EVERY_TOPOLOGY), "--topologies", topologies,
+        sys.executable, "-m", "acgate", "run", "--model", str(RANKS / f"{model}.py"), "--topologies", topologies,
         "--steps", "2", *dtypes, "--out", str(tmp_path / "out"), *extra,
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
