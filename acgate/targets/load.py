@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = "llama_like.py"
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_HUGGING_FACE = ("config.json", "adapter_config.json")
 _FORMS = "give PATH.py[:attribute], package.module[:attribute], or a directory with a config.json"
 
 
@@ -43,7 +44,7 @@ def load_target(model: str | None, *, seed: int) -> Target:
     if place.endswith(".py"):
         return _from_file(Path(place).expanduser(), attribute, model, seed)
     path = Path(place).expanduser()
-    if path.is_dir() and (path / "config.json").is_file():
+    if path.is_dir() and any((path / name).is_file() for name in _HUGGING_FACE):
         if attribute is not None:
             raise TargetError(
                 f"{model}: a Hugging Face directory has no attributes; leave out ':{attribute}'"

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch.nn.parameter import is_lazy
 from acgate.errors import NothingToDoError, TargetError
 from acgate.targets.batch import Batch, is_batch, named_tensors
 from acgate.targets.seeding import seeded
+
+if TYPE_CHECKING:
+    from acgate.evidence.records import Fact
 
 Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 ApplyAc: TypeAlias = Callable[[nn.Module, str], nn.Module | None]
@@ -90,6 +93,7 @@ class Target:
         tensor_parallel_plan: Globs over module names, each with a style of
             `torch.distributed.tensor.parallel` or its word, or a function from the model to such a mapping.
         reused: The target's modules could not be loaded afresh, so their globals may carry over.
+        facts: What a report should say of how this target was made.
     """
 
     label: str
@@ -110,6 +114,7 @@ class Target:
     parallelize: Parallelize | None = None
     tensor_parallel_plan: Plan | Callable[[nn.Module], Plan] | None = None
     reused: bool = False
+    facts: tuple[Fact, ...] = ()
 
     @property
     def applies_ac(self) -> AppliesAc:

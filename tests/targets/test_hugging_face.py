@@ -279,7 +279,7 @@ def test_a_bare_model_gets_the_usual_head(tmp_path: Path) -> None:
         ({"quantization_config": {"bits": 4}}, "has a quantization_config"),
         ({"model_type": "no_such_type"}, "cannot read this config.json"),
         ({"model_type": None}, "has no model_type"),
-        ({"architectures": ["LlamaForQuestionAnswering"]}, "no inputs for LlamaForQuestionAnswering"),
+        ({"architectures": ["LlamaForCausalLn"]}, "no inputs for LlamaForCausalLn.*did you mean .LlamaForCausalLM."),
     ],
 )
 def test_unusable_configurations_say_why(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
