@@ -205,7 +205,7 @@ class Door:
         return Result(
             exit_code=error.exit_code,
             outcome=Outcome.ERROR,
-            headline=str(error),
+            headline=f"could not be checked: {error}",
             message=f"{text}\nevidence: {evidence}\n",
             evidence=evidence,
             verdict=None,

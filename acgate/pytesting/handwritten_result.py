@@ -99,9 +99,10 @@ class Result:
         Raises:
             CouldNotBeCheckedError: It is neither: `assert not result` must not pass either.
         """
+        __tracebackhide__ = True
         self._asked = True
         if self._exit_code not in {ExitCode.PASS, ExitCode.FAIL}:
-            raise CouldNotBeCheckedError(f"could not be checked: {self._headline}")
+            raise CouldNotBeCheckedError(self._headline)
         return self._exit_code is ExitCode.PASS
 
     def __repr__(self) -> str:

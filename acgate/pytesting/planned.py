@@ -1,0 +1,164 @@
+"""Which items a configuration file has: asked of `acgate plan`, kept while nothing changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from acgate.pytesting import engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from acgate.pytesting.project import Project
+
+FALLBACK = "gradient"
+"""The one item of a track whose checks are not known; it stands for all of them."""
+
+
+class PlanError(Exception):
+    """There is no plan; the message is acgate's own."""
+
+
+class Cache(Protocol):
+    """What this needs of pytest's cache."""
+
+    def get(self, key: str, default: object) -> object:
+        """Return what is kept under `key`."""
+
+    def set(self, key: str, value: object) -> None:
+        """Keep a value of plain data."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrack:
+    """The names of the cases that are expected of a track."""
+
+    track: str
+    checks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCell:
+    """A cell with the tracks that get a verdict."""
+
+    cell: str
+    tracks: tuple[PlannedTrack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan of a configuration file.
+
+    Attributes:
+        dropped: Cells that are not run, with the reason.
+        unknown: Why the checks are not known; empty where they are.
+    """
+
+    cells: tuple[PlannedCell, ...]
+    dropped: Mapping[str, str]
+    unknown: str = ""
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Planned:
+        """Read what `acgate plan --json` wrote, or `asdict` made of this."""
+        cells = tuple(
+            PlannedCell(
+                cell["cell"],
+                tuple(PlannedTrack(track["track"], tuple(track["checks"])) for track in cell["tracks"]),
+            )
+            for cell in document["cells"]
+        )
+        return cls(cells, dict(document["dropped"]), document.get("unknown", ""))
+
+
+def planned(project: Project, cache: Cache | None, progress: Callable[[str], None]) -> Planned:
+    """Return the plan; the workers of a session ask acgate for it once.
+
+    Args:
+        project: The configuration file.
+        cache: Where the plan is kept for later sessions; None for nowhere.
+        progress: Told what acgate does, where that takes longer than a moment.
+
+    Raises:
+        PlanError: The configuration is wrong, or there is nothing to do.
+        OSError: The directory for results cannot be written.
+    """
+    from filelock import FileLock  # noqa: PLC0415 - only where there is work
+
+    project.prepare()
+    record = project.records / "plan.json"
+    with FileLock(project.lock("plan")):
+        if record.is_file():
+            return Planned.read(json.loads(record.read_text(encoding="utf-8")))
+        found = _kept(project, cache) or _asked(project, cache, progress)
+        record.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    return found
+
+
+def _place(project: Project) -> str:
+    return f"acgate/plan/{project.key()}"
+
+
+def _kept(project: Project, cache: Cache | None) -> Planned | None:
+    """Return the plan of an earlier session if every file that it depends on is the same."""
+    document = cache.get(_place(project), None) if cache is not None else None
+    if not isinstance(document, dict) or not document.get("sources"):
+        return None
+    same = all(_digest(Path(name)) == digest for name, digest in document["sources"].items())
+    return Planned.read(document) if same else None
+
+
+def _asked(project: Project, cache: Cache | None, progress: Callable[[str], None]) -> Planned:
+    answer = project.records / "planned.json"
+    key = _place(project)
+    ended = engine.run(
+        ["plan", "-q", f"--json={answer}", *project.arguments("plan")],
+        directory=project.directory,
+        environment=project.environment,
+        log=project.records / "plan.log",
+        progress=progress,
+    )
+    if ended.code != 0 or not answer.is_file():
+        return _without_survey(project, ended.message)
+    document = json.loads(answer.read_text(encoding="utf-8"))
+    if cache is not None:
+        cache.set(key, document)
+    return Planned.read(document)
+
+
+def _without_survey(project: Project, problem: str) -> Planned:
+    """Return the cells and tracks that the configuration alone tells."""
+    from acgate.errors import AcgateError  # noqa: PLC0415
+    from acgate.plan.matrix import REFERENCE, ac_tracks, compared_across, make_plan  # noqa: PLC0415
+    from acgate.spec.loading import load_spec  # noqa: PLC0415
+
+    told = {
+        name: value for name, value in project.settings.items() if name not in {"out", "required", "github"}
+    }
+    try:
+        plan = make_plan(load_spec(told, project.path, project.directory).spec)
+    except AcgateError as error:
+        raise PlanError(re.sub(r"(?m)^--(?=[a-z])", "--acgate-", str(error))) from None
+    cells = [
+        PlannedCell(
+            cell.identifier,
+            tuple(
+                PlannedTrack(track, (FALLBACK,))
+                for track in (*((REFERENCE,) if compared_across(cell) else ()), *ac_tracks(plan.spec))
+            ),
+        )
+        for cell in plan.cells
+    ]
+    return Planned(tuple(cells), dict(plan.dropped), problem)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,54 @@
+"""What a session of pytest knows of itself: its name, its worker, its ledger."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from acgate.pytesting.ledger import Ledger, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SESSION = pytest.StashKey[str]()
+_LEDGER = pytest.StashKey[Ledger]()
+WORKER_INPUT = "acgate_session"
+"""Under this name the controller of xdist tells its workers what the session is called."""
+
+
+def session_id(config: pytest.Config) -> str:
+    """Return the name of this session: new for each, the same in all workers."""
+    if _SESSION not in config.stash:
+        told = worker_input(config).get(WORKER_INPUT)
+        config.stash[_SESSION] = told if isinstance(told, str) else uuid.uuid4().hex
+    return config.stash[_SESSION]
+
+
+def worker_input(config: pytest.Config) -> Mapping[str, object]:
+    """Return what the controller of xdist told this worker; nothing where this is no worker."""
+    told: Mapping[str, object] = getattr(config, "workerinput", {})
+    return told
+
+
+def worker(config: pytest.Config) -> str:
+    """Return the name of this worker of xdist, empty where this is none."""
+    return str(worker_input(config).get("workerid", ""))
+
+
+def ledger(config: pytest.Config) -> Ledger:
+    """Return what is known of the cells of this session."""
+    if _LEDGER not in config.stash:
+        config.stash[_LEDGER] = Ledger()
+    return config.stash[_LEDGER]
+
+
+def has_ledger(config: pytest.Config) -> bool:
+    """Say whether anything about acgate happened in this session."""
+    return _LEDGER in config.stash
+
+
+def take_report(config: pytest.Config, report: pytest.TestReport, plain: Mapping[str, Any]) -> None:
+    """Take what the report of an item says of its cell."""
+    ledger(config).take_report(report.nodeid, Told.read(plain), failed=report.failed)

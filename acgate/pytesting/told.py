@@ -1,0 +1,144 @@
+"""What is said of an item: message, headline, notes, figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acgate.judge.cause_text import cause_lines
+from acgate.pytesting.ledger import Told
+from acgate.pytesting.matching import RED, red_names
+from acgate.pytesting.planned import FALLBACK
+from acgate.report.escape import one_line, visible
+from acgate.report.wording import finding_line
+from acgate.vocabulary import Check, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from acgate.judge.verdict import Case, CellVerdict, TrackVerdict
+    from acgate.pytesting.cell_run import CellRun
+    from acgate.pytesting.matching import Judged
+    from acgate.pytesting.project import Project
+
+Properties = list[tuple[str, object]]
+
+
+def headline(judged: Judged) -> str:
+    """Return what became of an item in one line."""
+    if judged.why:
+        return one_line(judged.why)
+    cases = [*judged.own, *(case for _, case in judged.further)]
+    told = [case for case in cases if case.outcome is judged.outcome] or cases
+    return one_line(told[0].headline) if told else "nothing was judged"
+
+
+def message(judged: Judged, run: CellRun, track: str, evidence: str) -> str:
+    """Return the message of a red item: acgate's own words, then where the evidence lies."""
+    parts = [visible(judged.why)] if judged.why else []
+    parts += [_case_text(case) for case in judged.own if case.outcome in RED]
+    for of, case in judged.further:
+        if case.outcome in RED:
+            parts.append(f"{of} / {visible(case.name)}, which nobody foresaw:\n{_case_text(case)}")
+    if run.judged is not None and run.judged.raised is not None:
+        raised = run.judged.raised
+        parts.append(
+            visible(f"{raised.type} in {raised.phase}: {raised.message}\n{raised.traceback}").rstrip()
+        )
+    parts.append(f"evidence: {evidence} (python -m acgate judge {evidence} -v says everything)")
+    return "\n\n".join(_unique(parts))
+
+
+def notes(judged: Judged) -> Iterator[str]:
+    """Yield the warnings of an item, and what its passed cases have to say."""
+    for case in (*judged.own, *(case for _, case in judged.further)):
+        if case.outcome is Outcome.WARN or (case.outcome is Outcome.PASS and case.findings):
+            yield _case_text(case)
+
+
+def entry(place: str, run: CellRun, judged: Judged, evidence: str, project: Project) -> Told:
+    """Return what the report of an item says of its cell."""
+    cell = run.judged
+    causes = (
+        f"{track.track}: {one_line(cause_lines(track.causes[0])[0])}"
+        for track in (cell.tracks if cell else ())
+        if track.causes
+    )
+    warned = (
+        one_line(case.headline)
+        for case in (*judged.own, *(case for _, case in judged.further))
+        if case.outcome is Outcome.WARN
+    )
+    return Told(
+        place=place,
+        code=run.code,
+        outcome=cell.outcome.value if cell else Outcome.ERROR.value,
+        headline=one_line(run.verdict.headline if run.verdict else run.problem),
+        compared=cell.compared if cell else 0,
+        seconds=run.seconds,
+        evidence=evidence,
+        verdict=str(project.records / f"{run.cell}.verdict.json") if run.verdict else "",
+        red=tuple(red_names(cell)) if cell else (),
+        causes=tuple(causes),
+        notes=tuple(warned),
+    )
+
+
+def properties(judged: Judged, run: CellRun, track: str, check: str) -> Properties:
+    """Return the figures of an item, for reports: `acgate.*`."""
+    cases = [*judged.own, *(case for _, case in judged.further)]
+    found: Properties = [("acgate.outcome", judged.outcome.value), ("acgate.cell", run.cell)]
+    found.append(("acgate.compared", sum(case.compared for case in cases)))
+    found += _worst(cases)
+    found += [("acgate.note", one_line(case.headline)) for case in cases if case.outcome is Outcome.WARN]
+    found += [
+        ("acgate.finding", one_line(finding_line(finding))) for case in cases for finding in case.findings
+    ]
+    cell = run.judged
+    verdict = next((one for one in cell.tracks if one.track == track), None) if cell else None
+    if cell is not None and verdict is not None:
+        if judged.outcome in RED and verdict.causes:
+            found.append(("acgate.cause", one_line(cause_lines(verdict.causes[0])[0])))
+        if check in {Check.RESOURCES, FALLBACK}:
+            found += _costs(cell, verdict)
+    return found
+
+
+def _worst(cases: Sequence[Case]) -> Properties:
+    """Return the figures of the largest difference; nothing where all is equal."""
+    differences = [difference for case in cases for difference in case.differences]
+    if not differences:
+        return []
+    worst = max(differences, key=lambda difference: difference.rel_err)
+    return [
+        ("acgate.differing", len(differences)),
+        ("acgate.tensor", one_line(f"{worst.key.quantity} {worst.key.name} step {worst.key.step}")),
+        ("acgate.rel_err", repr(worst.rel_err)),
+        ("acgate.max_abs_err", repr(worst.max_abs_err)),
+        ("acgate.cosine", repr(1.0 - worst.cosine_gap)),
+        ("acgate.limit", repr(worst.limit)),
+    ]
+
+
+def _costs(cell: CellVerdict, track: TrackVerdict) -> Properties:
+    """Return times in seconds and memory in bytes of a step, of the track and of `none`."""
+    figures: dict[str, float | None] = {}
+    for name, seconds in (("", track.seconds), ("reference_", cell.reference_seconds)):
+        for phase in ("forward", "backward", "optimizer"):
+            value = getattr(seconds, phase)
+            figures[f"{name}{phase}_seconds"] = round(value, 6) if value > 0 else None
+    figures["held_bytes"], figures["peak_bytes"] = track.held_bytes, track.peak_bytes
+    figures["reference_held_bytes"] = cell.reference_held_bytes
+    figures["reference_peak_bytes"] = cell.reference_peak_bytes
+    return [(f"acgate.{name}", value) for name, value in figures.items() if value is not None]
+
+
+def _case_text(case: Case) -> str:
+    text = visible(case.text or case.headline)
+    first = one_line(case.headline)
+    if not " ".join(text.split()).startswith(first.removesuffix("...")):
+        text = f"{first}\n{text}"
+    return "\n".join([text, *(f"  {one_line(finding_line(finding))}" for finding in case.findings)])
+
+
+def _unique(parts: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(parts))
