@@ -2,37 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from acgate.scaffold.report import describe
+from acgate.scaffold.writing import Scaffold, write_project
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What became of one file.
-
-    Attributes:
-        path: Relative to the project.
-        kept: It was there already, and was left as it is.
-    """
-
-    path: Path
-    kept: bool = False
-
-
-def write_project(directory: Path, *, model: str | None, github: bool) -> tuple[Written, ...]:
-    """Write the files that a project lacks.
-
-    Args:
-        directory: The project.
-        model: What `--model` said; None looks for a target.
-        github: Write a workflow, too.
-    """
-    raise NotImplementedError(directory, model, github)
-
-
-def describe(written: tuple[Written, ...]) -> str:
-    """Say what was written, what was kept, and what to do next."""
-    return "".join(f"{item.path}\n" for item in written)
+__all__ = ["Scaffold", "describe", "write_project"]

@@ -1,0 +1,127 @@
+"""What `--model` of `acgate init` names, found without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acgate.errors import UsageError
+from acgate.scaffold.choice import models
+from acgate.scaffold.drafting import Choice, from_class, from_function
+from acgate.scaffold.model_directory import why_not
+from acgate.scaffold.modules import find_modules
+from acgate.scaffold.source import read_source
+from acgate.spec.explain import did_you_mean
+
+if TYPE_CHECKING:
+    from acgate.scaffold.modules import ModuleClass
+    from acgate.scaffold.project import Project
+    from acgate.scaffold.source import Source
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_FORMS = "give PATH.py[:attribute], package.module[:attribute], or a directory with a config.json"
+
+
+def name_model(project: Project, text: str, cwd: Path) -> Choice:
+    """Find what a person named, and draft a target where it is only a model.
+
+    Args:
+        project: The project.
+        text: `PATH.py[:attribute]`, `package.module[:attribute]` or a directory; a path is relative to `cwd`,
+            or else to the project.
+        cwd: The working directory.
+
+    Raises:
+        UsageError: There is no such thing, or it cannot be gated.
+    """
+    place, attribute = _split(text)
+    path = next((p for p in (cwd / place, project.root / place) if p.exists()), None)
+    if path is not None and path.is_dir():
+        return _directory(project, text, path)
+    if path is not None and path.suffix == ".py":
+        inside = Path(os.path.relpath(path.resolve(), project.root.resolve()))
+        setting = inside.as_posix() if attribute is None else f"{inside.as_posix()}:{attribute}"
+        return _file(project, text, inside, setting, attribute)
+    if path is not None or not _DOTTED.fullmatch(place):
+        what = f"{text} is no Python file" if path is not None else f"there is no {text}"
+        raise UsageError(f"--model: {what}; {_FORMS}")
+    file = _module_file(project, place)
+    if file is not None:
+        return _file(project, text, file, text, attribute)
+    if importlib.util.find_spec(place.partition(".")[0]) is None:
+        raise UsageError(
+            f"--model: there is no {text}, neither in {project.root} nor among installed packages; {_FORMS}"
+        )
+    return Choice(text, f"{text} is in an installed package, and was not looked into")
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    place, colon, attribute = text.rpartition(":")
+    if colon and len(place) > 1 and _DOTTED.fullmatch(attribute):
+        return place, attribute
+    return text, None
+
+
+def _directory(project: Project, text: str, path: Path) -> Choice:
+    reason = why_not(path)
+    if reason is not None:
+        raise UsageError(f"--model: {text}: {reason or 'has no config.json with a model_type'}; {_FORMS}")
+    setting = Path(os.path.relpath(path.resolve(), project.root.resolve())).as_posix()
+    return Choice(setting, f"{text} is a Hugging Face model")
+
+
+def _module_file(project: Project, name: str) -> Path | None:
+    """Return the file of a module that can be imported from the project's directory."""
+    path = Path(*name.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((each for each in candidates if (project.root / each).is_file()), None)
+
+
+def _file(project: Project, text: str, path: Path, setting: str, attribute: str | None) -> Choice:
+    source = read_source(project.root, path)
+    if source is None:
+        raise UsageError(
+            f"--model: {text} cannot be read as Python, or mentions neither torch nor a build_model"
+        )
+    if attribute is None:
+        return Choice(setting, f"{text} is a target") if source.is_target else _best(project, text, source)
+    first, dot, _ = attribute.partition(".")
+    if first not in source.names:
+        raise UsageError(f"--model: {text}: there is no {first!r}{did_you_mean(first, source.names)}")
+    if dot or "batches" in source.names:  # the rest is taken from there
+        return Choice(setting, f"{text} is a target")
+    module = _modules(project, source).get(attribute)
+    if module is not None and module.source.path == source.path:
+        return _reachable(from_class(project.root, module, f"{text} is a model class"), text)
+    if attribute in source.functions:
+        function = source.functions[attribute]
+        return _reachable(from_function(project.root, source, function, f"{text} is a function"), text)
+    return Choice(setting, f"{text} was not looked into")
+
+
+def _best(project: Project, text: str, source: Source) -> Choice:
+    found = [m for m in models(_modules(project, source), aside=True) if m.source.path == source.path]
+    if not found:
+        raise UsageError(
+            f"--model: {text} is no target (build_model and batches at top level) and defines no torch module"
+            " with a forward; name what gives the model, as PATH.py:attribute"
+        )
+    why = f"{text} is no target; its class {found[0].name} looks like the model"
+    return _reachable(from_class(project.root, found[0], why), text)
+
+
+def _modules(project: Project, source: Source) -> dict[str, ModuleClass]:
+    """Return the modules of the project, those of the named file before others of the same name."""
+    return find_modules((source, *project.sources))
+
+
+def _reachable(choice: Choice | None, text: str) -> Choice:
+    if choice is None:
+        raise UsageError(
+            f"--model: {text} cannot be imported: names of files and folders on the way are no Python names;"
+            " rename them, or write a target"
+        )
+    return choice
