@@ -46,8 +46,8 @@ def find_blocks(model: nn.Module, globs: Sequence[str] | None, *, required: bool
 
     Without globs these are the modules of the classes in `_no_split_modules` (Hugging Face), else
     the children of the largest `ModuleList`, or `Sequential` or `ModuleDict` of one class, of which
-    at least two are of one class. Lists of the same classes count together, as those of an encoder
-    and a decoder do.
+    at least two are of one class; where there is none, those of a `ModuleList` with one child. Lists
+    of the same classes count together, as those of an encoder and a decoder do.
 
     Args:
         model: The model, with or without wrappers.
@@ -73,7 +73,8 @@ def find_blocks(model: nn.Module, globs: Sequence[str] | None, *, required: bool
     names = _of_classes(modules, set(unsplit))
     if names:
         return _blocks(names, modules, "the model's _no_split_modules")
-    names = _largest_stack(model, modules)
+    # A model of one layer, or one that applies the same layer many times, has a list of one.
+    names = _largest_stack(model, modules, alike=2) or _largest_stack(model, modules, alike=1)
     if names:
         holders = dict.fromkeys(name.rpartition(".")[0] or "the model" for name in names)
         return _blocks(names, modules, f"children of {', '.join(holders)}")
@@ -128,7 +129,7 @@ def _of_classes(modules: dict[str, nn.Module], classes: set[str]) -> tuple[str, 
     return tuple(chosen)
 
 
-def _largest_stack(model: nn.Module, modules: dict[str, nn.Module]) -> tuple[str, ...]:
+def _largest_stack(model: nn.Module, modules: dict[str, nn.Module], alike: int) -> tuple[str, ...]:
     """Return the children of the stacks with the most parameters, stacks of the same classes together."""
     children: dict[str, list[str]] = {}
     for name in modules:
@@ -136,7 +137,7 @@ def _largest_stack(model: nn.Module, modules: dict[str, nn.Module]) -> tuple[str
     groups: dict[frozenset[type], list[str]] = {}
     for holder, names in children.items():
         classes = Counter(type(modules[name]) for name in names)
-        if _is_stack(modules[holder] if holder else model, classes):
+        if _is_stack(modules[holder] if holder else model, classes, alike):
             groups.setdefault(frozenset(classes), []).extend(names)
     # Of equal sizes the first is taken: it is the outermost.
     largest = max(groups.values(), key=lambda names: _num_parameters(modules, names), default=[])
@@ -145,9 +146,9 @@ def _largest_stack(model: nn.Module, modules: dict[str, nn.Module]) -> tuple[str
     return tuple(name for name in largest if not _inside(name, [other for other in largest if other != name]))
 
 
-def _is_stack(holder: nn.Module, classes: Counter[type]) -> bool:
+def _is_stack(holder: nn.Module, classes: Counter[type], alike: int) -> bool:
     if isinstance(holder, nn.ModuleList):
-        return max(classes.values()) >= 2
+        return max(classes.values()) >= alike
     return isinstance(holder, nn.Sequential | nn.ModuleDict) and len(classes) == 1 and classes.total() >= 2
 
 

@@ -24,7 +24,8 @@ from acgate.targets.hugging_face_directory import (
     refuse_unusable,
     weight_headers,
 )
-from acgate.targets.hugging_face_heads import Head, Task, choose_head
+from acgate.targets.hugging_face_draws import configurations
+from acgate.targets.hugging_face_heads import Head, Task, choose_head, configuration_of
 from acgate.targets.hugging_face_inputs import input_stream
 from acgate.targets.hugging_face_loss import output_loss
 from acgate.targets.hugging_face_plan import tensor_parallel_plan
@@ -67,6 +68,7 @@ def load_directory(directory: Path, source: str, seed: int) -> Target:
             f"{source}: transformers {transformers.__version__} cannot read this config.json: {error}"
         ) from error
     head = choose_head(transformers, config, source)
+    config = configuration_of(head, config)
     processor_text, processor = read_processor(base, source)
     parts = [text, processor_text, *weight_headers(base)]
     if adapter is not None:
@@ -100,7 +102,7 @@ class _Recipe:
     def build(self) -> nn.Module:
         """Return the model in float32 and training mode, without AC and without a cache."""
         config = copy.deepcopy(self.config)
-        for part in _with_sub_configurations(config):
+        for part in configurations(config):
             # Caches of keys and values serve generation; and the reference must have no AC.
             for name in ("use_cache", "gradient_checkpointing"):
                 if hasattr(part, name):
@@ -134,13 +136,6 @@ def _facts(head: Head, recipe: _Recipe, version: str, *, switches: bool) -> Iter
             detail=f"transformers {version} has no activation checkpointing for it"
             " (supports_gradient_checkpointing is False), so acgate's own policy is applied to its blocks",
         )
-
-
-def _with_sub_configurations(config: Any) -> Iterator[Any]:
-    yield config
-    for value in vars(config).values():
-        if hasattr(value, "model_type") and hasattr(value, "to_dict"):
-            yield from _with_sub_configurations(value)
 
 
 def _import_transformers(source: str) -> ModuleType:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from acgate.errors import TargetError, message_of
 from acgate.spec.explain import did_you_mean
+from acgate.targets.hugging_face_draws import configurations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +117,9 @@ def choose_head(transformers: ModuleType, config: Any, source: str) -> Head:
             if model_class.__name__ == name and not _is_bare(name, task):
                 return _head(model_class, task)
         other = getattr(transformers, name, None)
-        if getattr(other, "config_class", None) is type(config) and not _is_bare(name, Task.OUTPUTS):
+        wanted = getattr(other, "config_class", None)
+        ours = wanted is not None and any(type(part) is wanted for part in configurations(config))
+        if ours and not _is_bare(name, Task.OUTPUTS):
             return _head(other, Task.OUTPUTS)
     if known and (named is None or named.endswith("Model")):  # a bare model, whose output has no loss
         return _head(*known[0])
@@ -126,6 +129,12 @@ def choose_head(transformers: ModuleType, config: Any, source: str) -> Head:
         f"{did_you_mean(named or config.model_type, names)};"
         " load the model in a Python file with its own batches and give that as target"
     )
+
+
+def configuration_of(head: Head, config: Any) -> Any:
+    """Return the configuration that a class is made with: a part, where it is one part of a larger model."""
+    wanted = head.model_class.config_class
+    return next((part for part in configurations(config) if type(part) is wanted), config)
 
 
 def _is_bare(name: str, task: Task) -> bool:

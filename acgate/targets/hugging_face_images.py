@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,23 @@ _OBJECTS = 2
 def images(draws: Draws) -> Tensor:
     """Return images of shape (2, channels, height, width) in float32."""
     return draws.noise(BATCH_SIZE, _channels(draws), *image_size(draws))
+
+
+def pixels(draws: Draws) -> dict[str, Tensor]:
+    """Return images under the names that the model takes them by.
+
+    Models that take images of any shape get them as one row of patches of shape
+    (2, patches, values of a patch), with a mask and with the rows and columns of each image.
+    """
+    if "spatial_shapes" not in draws.head.parameters:
+        return {"pixel_values": images(draws)}
+    patch = int(draws.setting("patch_size") or 1)
+    side = math.isqrt(int(draws.setting("num_patches") or _FRAMES))
+    return {
+        "pixel_values": draws.noise(BATCH_SIZE, side * side, _channels(draws) * patch * patch),
+        "pixel_attention_mask": torch.ones(BATCH_SIZE, side * side, dtype=torch.long),
+        "spatial_shapes": torch.full((BATCH_SIZE, 2), side),
+    }
 
 
 def videos(draws: Draws) -> Tensor:

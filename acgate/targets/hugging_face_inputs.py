@@ -54,8 +54,18 @@ def _stream(draws: Draws) -> Iterator[dict[str, Any]]:
         yield _DRAWN[draws.head.task](draws)
 
 
+def _causal_lm(draws: Draws) -> dict[str, Any]:
+    inputs: dict[str, Any] = texts.causal_lm(draws)
+    if "pixel_values" in draws.head.parameters:
+        inputs |= pictures.pixels(draws)  # it tells about an image
+    return inputs
+
+
 def _image_classification(draws: Draws) -> dict[str, Any]:
-    return {"pixel_values": pictures.images(draws), "labels": draws.classes(BATCH_SIZE)}
+    inputs: dict[str, Any] = pictures.pixels(draws)
+    if "pixel_values" not in draws.head.parameters:
+        inputs = texts.tokens_only(draws)  # colours are tokens
+    return inputs | {"labels": draws.classes(BATCH_SIZE)}
 
 
 def _video_classification(draws: Draws) -> dict[str, Any]:
@@ -84,7 +94,7 @@ def _unlabelled(draws: Draws, names: frozenset[str]) -> dict[str, Any]:
     if "pixel_values_videos" in names:
         inputs |= _videos(draws)
     elif "pixel_values" in names:
-        inputs["pixel_values"] = pictures.images(draws)
+        inputs |= pictures.pixels(draws)
     if names & speech.NAMES:
         inputs |= speech.sound(draws)
     unknown = sorted(draws.head.required - set(inputs) - texts.OPTIONAL)
@@ -97,7 +107,7 @@ def _unlabelled(draws: Draws, names: frozenset[str]) -> dict[str, Any]:
 
 
 _DRAWN: dict[Task, Callable[[Draws], dict[str, Any]]] = {
-    Task.CAUSAL_LM: texts.causal_lm,
+    Task.CAUSAL_LM: _causal_lm,
     Task.TEXT_ONLY: texts.causal_lm,
     Task.MASKED_LM: texts.masked_lm,
     Task.SEQ_TO_SEQ: texts.seq_to_seq,

@@ -32,7 +32,12 @@ def sound(draws: Draws) -> dict[str, Tensor]:
     name = "input_values" if "input_values" in names else "input_features"
     if name == "input_values" and not _is_spectrogram(draws):
         return _waveform(draws)
-    return {name: _spectrogram(draws)}
+    features, fixed = _spectrogram(draws)
+    inputs = {name: features}
+    if "attention_mask" in names and not fixed:
+        frames = features.shape[1]
+        inputs["attention_mask"] = _mask(frames)
+    return inputs
 
 
 def ctc(draws: Draws) -> dict[str, Tensor]:
@@ -68,24 +73,31 @@ def _waveform(draws: Draws) -> dict[str, Tensor]:
         samples = draws.length
         for stride, kernel in zip(reversed(strides), reversed(kernels), strict=True):
             samples = (samples - 1) * stride + kernel
-    inputs = {"input_values": draws.noise(BATCH_SIZE, samples)}
+    shape = (BATCH_SIZE, 1, samples) if "padding_mask" in draws.head.parameters else (BATCH_SIZE, samples)
+    inputs = {"input_values": draws.noise(*shape)}
     # Models that normalise over whole recordings were trained without a mask.
     if "attention_mask" in draws.head.parameters and draws.setting("feat_extract_norm") == "layer":
-        mask = torch.ones(BATCH_SIZE, samples, dtype=torch.long)
-        mask[-1, samples - samples // 4 :] = 0
-        inputs["attention_mask"] = mask
+        inputs["attention_mask"] = _mask(samples)
     return inputs
 
 
-def _spectrogram(draws: Draws) -> Tensor:
+def _mask(length: int) -> Tensor:
+    """Return a mask that pads a quarter of the last row."""
+    mask = torch.ones(BATCH_SIZE, length, dtype=torch.long)
+    mask[-1, length - length // 4 :] = 0
+    return mask
+
+
+def _spectrogram(draws: Draws) -> tuple[Tensor, bool]:
+    """Return a spectrogram, and whether its length is the only one that the model takes."""
     bins: Any = draws.setting(
         "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "feature_size"
     )
     bins = bins if isinstance(bins, int) else _MEL_BINS
     positions = draws.setting("max_source_positions")
     if draws.setting("max_length") and draws.setting("frequency_stride"):
-        return draws.noise(BATCH_SIZE, int(draws.setting("max_length")), bins)
+        return draws.noise(BATCH_SIZE, int(draws.setting("max_length")), bins), True
     if positions and draws.config.model_type in {"whisper", "voxtral", "qwen2_audio"}:
         # Bins first; the second of two convolutions halves the frames.
-        return draws.noise(BATCH_SIZE, bins, 2 * int(positions))
-    return draws.noise(BATCH_SIZE, draws.length * _REDUCTION, bins)
+        return draws.noise(BATCH_SIZE, bins, 2 * int(positions)), True
+    return draws.noise(BATCH_SIZE, draws.length * _REDUCTION, bins), False

@@ -94,7 +94,9 @@ def targets(draws: Draws) -> dict[str, Tensor]:
 
 def start_token(draws: Draws) -> int:
     """Return the token that a decoder begins with."""
-    return int(draws.setting("decoder_start_token_id", "bos_token_id", "pad_token_id") or 0)
+    token = draws.setting("decoder_start_token_id", "bos_token_id", "pad_token_id")
+    known = isinstance(token, int) and 0 <= token < _vocabulary(_part(draws.config, decoder=True))
+    return token if known else 0
 
 
 def sequence_classification(draws: Draws) -> dict[str, Tensor]:

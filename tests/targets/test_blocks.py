@@ -140,3 +140,9 @@ def test_declared_key_layers_must_exist() -> None:
     assert key_layers(model, ("layers.0",), ["head", "layers.*.attention"])[-1] == "head"
     with pytest.raises(TargetError, match="key_layers: 'heads' matches no module; did you mean 'head'"):
         key_layers(model, ("layers.0",), ["heads"])
+
+
+def test_a_list_of_one_layer_serves_where_there_is_no_stack() -> None:
+    """A model of one layer, or one that applies its only layer many times, has that layer as its block."""
+    model = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(2, 2)]), "head": nn.Linear(2, 2)})
+    assert find_blocks(model, None).names == ("layers.0",)
