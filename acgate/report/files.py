@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from acgate.errors import AcgateError, ExitCode, OutputError, UsageError
 from acgate.evidence.lock import DirectoryLock
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from acgate.judge.verdict import Verdict
+    from acgate.spec.loading import JunitFamily
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class ReportFiles:
     out: Path | None
     junitxml: Path | None = None
     json: Path | None = None
-    family: Literal["xunit2", "xunit1"] = "xunit2"
+    family: JunitFamily = "xunit2"
 
     def clear(self) -> None:
         """Remove reports of an earlier run, so that nobody takes them for those of this one.
@@ -104,7 +105,7 @@ class ReportFiles:
         from acgate.report import junit  # noqa: PLC0415
 
         code, message = described(error)
-        report = junit.render_problem(message, code)
+        report = junit.render_problem(message, code, self.family)
         for path in self._json_paths():
             with _noting(error):
                 _remove(path)
@@ -123,7 +124,7 @@ class ReportFiles:
         document = json_document.render(verdict)
         for path in self._json_paths():
             write_text(path, document)
-        report = junit.render(verdict)
+        report = junit.render(verdict, self.family)
         for path in self._junit_paths():
             write_text(path, report)
 

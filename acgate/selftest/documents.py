@@ -6,13 +6,16 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from acgate.report.junit import Entry, document
+from acgate.report.junit import place_of
+from acgate.report.junit_document import Suite, document
+from acgate.report.junit_size import Entry
 from acgate.selftest.results import Result, tally
 from acgate.selftest.text import headline
 from acgate.vocabulary import Outcome as Judged
 
 if TYPE_CHECKING:
     from acgate.selftest.results import Outcome, Report
+    from acgate.spec.loading import JunitFamily
 
 _JUDGED = {
     Result.CAUGHT: Judged.PASS,
@@ -23,17 +26,22 @@ _JUDGED = {
 }
 
 
-def junit(report: Report) -> str:
+def junit(report: Report, family: JunitFamily = "xunit2") -> str:
     """Return a report with a case for each fixture, in a suite for each group of them."""
     suites: dict[str, list[Entry]] = {}
     for outcome in report.outcomes:
         suites.setdefault(str(outcome.turn.fixture.group), []).append(_entry(outcome))
     for name, reason in report.left_out.items():
         group, _, stem = name.rpartition("/")
-        entry = Entry(f"acgate.selftest.{group}", stem, Judged.SKIPPED, reason, reason)
+        entry = Entry(_classname(group), stem, Judged.SKIPPED, reason, reason)
         suites.setdefault(group, []).append(entry)
     versions = {f"version.{name}": version for name, version in report.versions.items()}
-    return document(list(suites.items()), versions | {"selftest": headline(report)})
+    return document(
+        [Suite(_classname(group), entries) for group, entries in suites.items()],
+        versions | {"selftest": headline(report)},
+        family,
+        rest="--json FILE writes them whole",
+    )
 
 
 def as_json(report: Report) -> str:
@@ -70,5 +78,12 @@ def _entry(outcome: Outcome) -> Entry:
         for named in outcome.named
     ]
     name = outcome.turn.identifier.rpartition("/")[2]
-    classname = f"acgate.selftest.{fixture.group.replace('/', '.')}"
-    return Entry(classname, name, judged, lines[0], "\n".join(lines), outcome.seconds)
+    sources = [named.source for named in outcome.named if named.source]
+    file, line = place_of(sources[0]) if sources else ("", 0)
+    return Entry(
+        _classname(fixture.group), name, judged, lines[0], "\n".join(lines), outcome.seconds, file, line
+    )
+
+
+def _classname(group: str) -> str:
+    return f"acgate.selftest.{group.replace('/', '.')}"

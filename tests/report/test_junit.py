@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from acgate.errors import AcgateError, ExitCode
 from acgate.evidence.records import Raised
 from acgate.judge.verdict import Case, CellVerdict, Finding, Verdict
-from acgate.report import junit
-from acgate.report.escape import one_line, visible
-from acgate.report.junit import Entry
+from acgate.report import junit, junit_document
+from acgate.report.escape import name_line, visible
+from acgate.report.junit_size import Entry
 from acgate.vocabulary import Check, Outcome
 
 Make = Callable[..., Verdict]
@@ -28,13 +28,14 @@ def test_each_outcome_has_its_element_and_the_counts_agree(verdict: Make, case: 
     """fail is <failure>, error is <error>, skipped is <skipped>, warn is a passed case with text."""
     text = junit.render(verdict(*(case(outcome) for outcome in Outcome), outcome=Outcome.FAIL))
     root = ET.fromstring(text.encode())
-    counts = {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": "5", "failures": "1", "errors": "1", "skipped": "1"}
+    (suite,) = root
+    assert [root.get(key) for key in ("tests", "failures", "errors")] == ["5", "1", "1"]
+    assert [suite.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["5", "1", "1", "1"]
     children = [[child.tag for child in element] for element in cases_of(text)]
     assert children == [[], ["system-out"], ["failure"], ["error"], ["skipped"]]
     failure = next(root.iter("failure"))
     assert failure.get("message") == "a fail headline"
-    assert failure.text == "the fail text\nline two"
+    assert failure.text == "a fail headline\nthe fail text\nline two"
     assert "the warn text" in (next(root.iter("system-out")).text or "")
 
 
@@ -124,11 +125,31 @@ def test_a_problem_is_one_error_with_its_exit_code() -> None:
     assert "stpes" in (element[0].text or "")
 
 
-def test_long_texts_are_cut_and_say_so(verdict: Make, case: MakeCase) -> None:
-    """Viewers refuse files of hundreds of megabytes."""
-    text = junit.render(verdict(case(Outcome.FAIL, text="x" * 50_000), outcome=Outcome.FAIL))
-    (failure,) = ET.fromstring(text.encode()).iter("failure")
-    assert (failure.text or "").endswith("30,000 more characters are in verdict.json")
+def test_a_suite_has_the_cases_of_one_track_and_what_is_known_of_the_run_stands_once(
+    verdict: Make, case: MakeCase
+) -> None:
+    """Names are unique in a suite also without their class, and versions are not repeated in each."""
+    cell = verdict(case(Outcome.PASS)).cells[0]
+    (track,) = cell.tracks
+    cell = cell.model_copy(update={"tracks": (track, track.model_copy(update={"track": "selective"}))})
+    root = ET.fromstring(junit.render(verdict(cells=(cell,))).encode())
+    assert [suite.get("name") for suite in root] == [
+        "acgate.tiny.single-float32.block",
+        "acgate.tiny.single-float32.selective",
+    ]
+    assert [len(list(suite.iter("property"))) for suite in root] == [2, 0]
+
+
+def test_the_text_of_a_failure_begins_with_its_headline_once(verdict: Make, case: MakeCase) -> None:
+    """Readers that show only the text, and readers that show both, say what is wrong."""
+    texts = ["  fail: reentrant at layers.0", "it differs:\n  by 3", ""]
+    cases = [case(Outcome.FAIL, headline="it differs", text=text) for text in texts]
+    root = ET.fromstring(junit.render(verdict(*cases, outcome=Outcome.FAIL)).encode())
+    assert [element.text for element in root.iter("failure")] == [
+        "it differs\n  fail: reentrant at layers.0",
+        "it differs:\n  by 3",
+        "it differs",
+    ]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -152,10 +173,11 @@ def test_any_text_survives_and_is_counted(
     elements = cases_of(document)
     assert len(elements) == len(cases)
     for element, one in zip(elements, cases, strict=True):
-        assert (element.get("name") or "").startswith(one_line(one.name))
+        assert (element.get("name") or "").startswith(name_line(one.name))
         if one.outcome in (Outcome.FAIL, Outcome.ERROR):
-            shown = visible(one.text or one.headline).strip()
-            assert element[0].text == shown or not shown
+            shown = element[0].text or ""
+            assert visible(one.text).strip() in shown
+            assert shown.lstrip().startswith(visible(one.headline).strip())
 
 
 @pytest.mark.parametrize(
@@ -163,7 +185,7 @@ def test_any_text_survives_and_is_counted(
     [
         (("<failure", "<lost"), "1 failures expected, 0 written"),
         (('failures="1"', 'failures="0"'), "1 failures expected"),
-        (("the fail text\nline two", " "), "an element of failures has no text"),
+        (("a fail headline\nthe fail text\nline two", " "), "an element of failures has no text"),
     ],
 )
 def test_a_document_that_lost_something_is_never_written(
@@ -172,18 +194,18 @@ def test_a_document_that_lost_something_is_never_written(
     """The document is parsed back and counted before anybody gets it."""
     document = junit.render(verdict(case(Outcome.FAIL), outcome=Outcome.FAIL))
     entry = Entry("c", "n", Outcome.FAIL, "h", "t")
-    junit.verify(document, [entry])
+    junit_document.verify(document, [entry])
     broken = document.replace(*change).replace(
         "</failure", f"</{change[1][1:]}" if "<" in change[1] else "</failure"
     )
     with pytest.raises(AcgateError, match=message):
-        junit.verify(broken, [entry])
+        junit_document.verify(broken, [entry])
 
 
 def test_what_the_library_swallows_is_noticed(
     verdict: Make, case: MakeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version of the library that drops failures must not turn the report green."""
-    monkeypatch.setattr(junit.TestCase, "add_failure_info", lambda *_arguments: None)
+    monkeypatch.setattr(junit_document.TestCase, "add_failure_info", lambda *_arguments: None)
     with pytest.raises(AcgateError, match="1 failures expected, 0 written"):
         junit.render(verdict(case(Outcome.FAIL), outcome=Outcome.FAIL))

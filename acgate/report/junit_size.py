@@ -1,0 +1,172 @@
+"""Keeps a JUnit report under the size that its readers take: which texts are cut, and where."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from acgate.report.escape import name_line, one_line, visible
+from acgate.report.junit_names import distinct
+from acgate.vocabulary import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+LARGEST = 29_000_000
+"""Bytes of a document; GitLab reads no file of 30 MB or more."""
+LONGEST_TEXT = 20_000
+"""Bytes of one text; the readers that make annotations of GitHub send at most 64 KB of it."""
+RED = frozenset({Outcome.FAIL, Outcome.ERROR})
+
+_LENGTHS = (300, 120, 60)
+_CASE = 60  # bytes of the tags of a case with nothing in it, indented
+_ELEMENT = 120  # of what a case holds; of file and line
+_PROPERTY = 50
+_FLOOR = 150  # room that every text has: for a line that says how much is left out
+_NOTE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One test case, in the words of JUnit.
+
+    Attributes:
+        seconds: Of its run; what is no time (negative, not finite) counts as 0.
+        file: Source file of what is wrong, empty where that is not known.
+        line: Line in it, counted from 1; 0 where that is not known.
+        properties: Figures.
+    """
+
+    classname: str
+    name: str
+    outcome: Outcome
+    headline: str
+    text: str
+    seconds: float = 0.0
+    file: str = ""
+    line: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What stands in the document for an entry: safe characters only, and short enough."""
+
+    classname: str
+    name: str
+    headline: str
+    text: str
+    properties: Mapping[str, str]
+
+
+def fitted(
+    entries: Sequence[Entry], taken: int, *, properties: bool, rest: str, largest: int = LARGEST
+) -> tuple[list[Written], str]:
+    """Return the entries as they are written, in the same order, and what had to be left out.
+
+    No case is left out, and none loses its name or its headline. Texts are cut only where all of
+    them do not fit: texts of failures and errors get what room there is, in equal shares, then
+    figures of other cases, then texts of other cases.
+
+    Args:
+        entries: In the order of the document.
+        taken: Bytes that the document needs beside its cases.
+        properties: Whether figures are written.
+        rest: Where a reader finds what is left out.
+        largest: Bytes that the document may have.
+    """
+    texts = [_body(entry) for entry in entries]
+    costs = [min(cost(text), LONGEST_TEXT) if text else 0 for text in texts]
+    red = [entry.outcome in RED for entry in entries]
+    floors = sum(min(size, _FLOOR) + _ELEMENT for size in costs if size)
+    for longest in _LENGTHS:
+        names = distinct(((entry.classname, entry.name) for entry in entries), longest)
+        headlines = [
+            _headline(entry, longest) if text else "" for entry, text in zip(entries, texts, strict=True)
+        ]
+        heads = cost("".join([*itertools.chain.from_iterable(names), *headlines]))
+        room = largest - taken - heads - floors - _CASE * len(entries)
+        if room >= 0:
+            break
+    figures = [_safe(entry.properties) if properties else {} for entry in entries]
+    room -= _cost_of_all(one for one, is_red in zip(figures, red, strict=True) if is_red)
+    of_red, spent = _share([size for size, is_red in zip(costs, red, strict=True) if is_red], room)
+    room -= spent
+    others = _cost_of_all(one for one, is_red in zip(figures, red, strict=True) if not is_red)
+    if lost_figures := others > max(room, 0):
+        figures = [one if is_red else {} for one, is_red in zip(figures, red, strict=True)]
+    else:
+        room -= others
+    of_others, _ = _share([size for size, is_red in zip(costs, red, strict=True) if not is_red], room)
+    limits = {True: _FLOOR + of_red, False: _FLOOR + of_others}
+    written = [
+        Written(*name, headline, _cut(text, limits[is_red], rest) if text else "", one)
+        for name, headline, text, is_red, one in zip(names, headlines, texts, red, figures, strict=True)
+    ]
+    cut = min(of_red, of_others) < LONGEST_TEXT
+    return written, _told(rest, cut=cut, lost_figures=lost_figures)
+
+
+def cost(text: str) -> int:
+    """Return how many bytes a text has in the document, where `&` becomes `&amp;`."""
+    size = len(text) if text.isascii() else len(text.encode())
+    return size + 4 * text.count("&") + 3 * (text.count("<") + text.count(">")) + 5 * text.count('"')
+
+
+def _body(entry: Entry) -> str:
+    """Return the text of an element: several readers show nothing else, so it begins with the headline."""
+    if entry.outcome is Outcome.PASS and not entry.text.strip():
+        return ""
+    headline, text = visible(entry.headline).strip(), visible(entry.text).strip("\n").rstrip()
+    if not text.lstrip().startswith(headline):
+        text = f"{headline}\n{text}"
+    # GitLab and Jenkins take what such a mark names for a file to attach; a model may print any text.
+    return text.strip("\n").replace("[[ATTACHMENT", "[ [ATTACHMENT") or _headline(entry, _LENGTHS[0])
+
+
+def _headline(entry: Entry, longest: int) -> str:
+    return one_line(entry.headline, longest) or "no headline was given"
+
+
+def _safe(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name_line(key): one_line(value) for key, value in properties.items()}
+
+
+def _cost_of_all(properties: Iterable[Mapping[str, str]]) -> int:
+    """Return the bytes of properties; their texts are joined, as one pass over them is fast."""
+    parts = [part for one in properties for pair in one.items() for part in pair]
+    return cost("".join(parts)) + _PROPERTY * len(parts)
+
+
+def _share(sizes: Sequence[int], room: int) -> tuple[int, int]:
+    """Return the bytes above the floor that each text may have such that all fit, and their sum."""
+    room = max(room, 0)
+    left, ordered = room, sorted(max(size - _FLOOR, 0) for size in sizes)
+    for done, size in enumerate(ordered):
+        share = left // (len(ordered) - done)
+        if size > share:
+            return share, room
+        left -= size
+    return LONGEST_TEXT, room - left
+
+
+def _cut(text: str, limit: int, rest: str) -> str:
+    """Return a text of at most `limit` bytes with its beginning and its end, where the advice stands."""
+    limit = min(limit, LONGEST_TEXT)
+    if len(text) * 6 <= limit or (size := cost(text)) <= limit:
+        return text
+    room = limit - _NOTE
+    count = len(text) * room // size
+    while cost(text[: count - count // 4]) + cost(text[len(text) - count // 4 :]) > room:
+        count = count * 9 // 10
+    note = f"... {len(text) - count:,} characters are left out here; {rest} ..."
+    return f"{text[: count - count // 4]}\n{note}\n{text[len(text) - count // 4 :]}".strip("\n")
+
+
+def _told(rest: str, *, cut: bool, lost_figures: bool) -> str:
+    """Return a sentence on what is left out of the document, empty where nothing is."""
+    things = [*(["long texts"] * cut), *(["figures of cases that are not red"] * lost_figures)]
+    if not things:
+        return ""
+    return f"to stay under {LARGEST // 1_000_000} MB, {' and '.join(things)} were cut; {rest}"
