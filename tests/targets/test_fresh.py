@@ -92,6 +92,21 @@ def test_two_loads_of_one_source_have_one_digest(write: Callable[..., str]) -> N
     assert load_target(path, seed=1).digest != digests[0]
 
 
+def test_an_installed_module_under_another_name_is_not_the_targets_own(write: Callable[..., str]) -> None:
+    """A name with a dot says nothing about where a file lies: pytest calls one of its modules `py.error`."""
+    file = write(text=COUNTING, name="site-packages/inner/error.py")
+    alias = f"""
+import importlib.util, sys
+if "aliased_by_test.error" not in sys.modules:
+    spec = importlib.util.spec_from_file_location("aliased_by_test.error", {file!r})
+    sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+"""
+    path = write(add=alias)
+    digests = [load_target(path, seed=1).digest for _ in range(2)]
+    assert sys.modules.pop("aliased_by_test.error")
+    assert digests[0] == digests[1]
+
+
 def test_an_edit_is_seen_at_once(write: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that changes within a second and keeps its size is read again, not taken from a bytecode cache."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
