@@ -179,7 +179,7 @@ def _init(request: Request, terminal: Terminal) -> ExitCode:
     written = write_project(
         request.run_dir, model=model if isinstance(model, str) else None, github=request.github
     )
-    terminal.show(describe(written))
+    terminal.show(describe(written, quiet=request.quiet))
     return ExitCode.PASS
 
 

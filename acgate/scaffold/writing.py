@@ -72,7 +72,7 @@ def write_project(directory: Path, *, model: str | None, github: bool) -> Scaffo
     if choice.text is not None:
         texts[Path(choice.setting)] = choice.text
     if github:
-        texts |= workflow_files(directory)
+        texts |= _for_github(directory, configuration, choice)
     files = write_new(directory, texts)
     if "listing" in vars(project) and not project.listing.complete:
         notes.append(
@@ -82,6 +82,14 @@ def write_project(directory: Path, *, model: str | None, github: bool) -> Scaffo
     advice = (*notes, pytest_advice(directory, config), ignore_advice(directory))
     lines = _to_fill_in(directory, choice.setting)
     return Scaffold(directory, choice.why, files, config, lines, tuple(filter(None, advice)))
+
+
+def _for_github(directory: Path, configuration: Configuration | None, choice: Choice) -> dict[Path, str]:
+    if configuration is None:
+        return workflow_files(directory, settings_text(choice.setting), {"model": choice.setting})
+    table = {"model": choice.setting, **configuration.table}
+    path = directory / configuration.source
+    return workflow_files(directory, "" if configuration.section else path.read_text("utf-8-sig"), table)
 
 
 def _check_directory(directory: Path) -> None:

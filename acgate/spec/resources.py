@@ -7,13 +7,14 @@ from typing import Literal
 
 from acgate.errors import UsageError
 
-Kind = Literal["tolerances", "targets", "fixtures"]
+Kind = Literal["tolerances", "targets", "fixtures", "github"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _IN_CHECKOUT: dict[Kind, str] = {
     "tolerances": "tolerances",
     "targets": "fixtures/targets",
     "fixtures": "fixtures",
+    "github": ".github",
 }
 
 
@@ -21,8 +22,8 @@ def data_directory(kind: Kind, package: Path = _PACKAGE) -> Path:
     """Return the directory of the files of one kind.
 
     Args:
-        kind: `tolerances` (one file per dtype), `targets` (the built-in target) or `fixtures` (faults and
-            clean cases for `acgate selftest`).
+        kind: `tolerances` (one file per dtype), `targets` (the built-in target), `fixtures` (faults and
+            clean cases for `acgate selftest`) or `github` (what `acgate init --github` writes).
         package: The directory of the package `acgate`.
 
     Raises:

@@ -19,6 +19,9 @@ print(acgate.__file__)
 for kind in ("tolerances", "targets"):
     for path in sorted(data_directory(kind).iterdir()):
         print(kind, path.name)
+github = data_directory("github")
+for name in ("workflow-template.yml", "actions/acgate/action.yml"):
+    print("github", name, (github / name).is_file())
 corpus = data_directory("fixtures")
 for group in ("faults", "clean", "ranks/faults", "ranks/clean"):
     for path in sorted((corpus / group).glob("*.py")):
@@ -87,7 +90,8 @@ def expected() -> list[str]:
         for group in ("faults", "clean", "ranks/faults", "ranks/clean")
         for path in sorted((ROOT / "fixtures" / group).glob("*.py"))
     ]
-    return data + corpus
+    github = [f"github {name} True" for name in ("workflow-template.yml", "actions/acgate/action.yml")]
+    return data + github + corpus
 
 
 def test_an_installed_wheel_finds_its_data(installed, tmp_path):
