@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from acgate.errors import AcgateError, ExitCode, UsageError
 from acgate.pytesting.handwritten_figures import figures
 from acgate.pytesting.handwritten_report import Reporter
@@ -21,17 +23,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-    import pytest
-
     from acgate.judge.verdict import Verdict
     from acgate.pytesting.handwritten_target import Objects
     from acgate.spec.models import Allow, GateSpec, Policy
 
 _LONGEST_NAME = 40
+_RED = pytest.StashKey[dict[tuple[str, int], Result]]()
 
 
 class Door:
-    """What the fixture `acgate` is; `check` is its only use."""
+    """What the fixture `acgate` is; `check` is its only use.
+
+    A check that was red once in a session stays red: where a plugin runs a test again, the earlier
+    result is given back and nothing is run.
+    """
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         """Take the test that asks, and a directory factory that lives as long as `tmp_path` does."""
@@ -40,6 +45,7 @@ class Door:
         self._node = request.node
         self._rootpath = request.config.rootpath
         self._factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+        self._red_before = request.config.stash.setdefault(_RED, {})
         self._name = re.sub(r"\W+", "_", self._node.name).strip("_")[:_LONGEST_NAME] or "test"
 
     def check(
@@ -165,13 +171,22 @@ class Door:
         # Imported here, and torch with it: a test that only asks for the fixture needs none.
         from acgate.pytesting.handwritten_target import Objects  # noqa: PLC0415
 
+        earlier = self._red_before.get(self._key())
+        if earlier is not None:
+            self.results.append(earlier.again())
+            return self.results[-1]
         place = self._factory.mktemp(f"acgate-{self._name}", numbered=True)
         file = Path(self._node.path)
         spec = specification(settings, policy=policy, allow=allow, beside=file.parent, empty=place)
         objects = Objects.of(given, spec, self._label(), file, self._rootpath)
         result = self._run(objects, spec, place)
         self.results.append(result)
+        if result.red:
+            self._red_before[self._key()] = result
         return result
+
+    def _key(self) -> tuple[str, int]:
+        return self._node.nodeid, self.calls
 
     def _run(self, objects: Objects, spec: GateSpec, place: Path) -> Result:
         __tracebackhide__ = True

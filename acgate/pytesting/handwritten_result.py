@@ -17,6 +17,9 @@ _REPR = 200
 """Characters; pytest cuts a `repr` in an assertion at 240."""
 
 
+_BEFORE = "this check was red in this session already; another try does not make it right, so none was made"
+
+
 class CouldNotBeCheckedError(IncompleteError):
     """A result that is neither passed nor failed was taken for one of the two."""
 
@@ -89,9 +92,25 @@ class Result:
         return self._verdict
 
     @property
+    def red(self) -> bool:
+        """True for anything but a pass; looking at it from here counts as no question of the test."""
+        return self._exit_code is not ExitCode.PASS
+
+    @property
     def unnoticed(self) -> bool:
         """True for a red result that nobody has asked."""
-        return self._exit_code is not ExitCode.PASS and not self._asked
+        return self.red and not self._asked
+
+    def again(self) -> Result:
+        """Return this result for a test that is run once more in the same session."""
+        return Result(
+            exit_code=self._exit_code,
+            outcome=self._outcome,
+            headline=self._headline,
+            message=f"{_BEFORE}\n\n{self.message}",
+            evidence=self.evidence,
+            verdict=self._verdict,
+        )
 
     def __bool__(self) -> bool:
         """Return whether it passed.

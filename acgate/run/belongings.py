@@ -17,6 +17,7 @@ from acgate.observe import rng
 from acgate.observe.outside_state import MAX_BYTES
 from acgate.run.put_back import (
     array_back,
+    attribute_back,
     attributes_back,
     generator_back,
     mapping_back,
@@ -127,7 +128,7 @@ class _Walk:
                 self._defaults_of(value)
             if name.startswith("__") or callable(value) or isinstance(value, _DESCRIPTORS):
                 continue
-            self.found.append(functools.partial(setattr, owner, name, value))
+            self.found.append(attribute_back(owner, name, value))
             self.waiting.append(value)
 
     def _defaults_of(self, function: types.FunctionType) -> None:

@@ -40,11 +40,12 @@ def offered(
         held: The caller's own objects behind them.
         code: Modules that hold their code.
     """
-    kept = Belongings(nn.Module(), lambda: held, code).capture()
+    begun = Belongings(nn.Module(), lambda: held, code).capture()
 
     def afresh() -> None:
+        # Without the random streams: a track has seeded them already.
         with torch.no_grad():
-            for undo in kept.undo:
+            for undo in begun.undo:
                 undo()
 
     given = Given(name, file, attributes, code, afresh)
@@ -54,4 +55,4 @@ def offered(
     finally:
         sys.meta_path.remove(given)
         forget(name)
-        Belongings.restore(kept)
+        Belongings.restore(begun)

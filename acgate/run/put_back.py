@@ -1,4 +1,7 @@
-"""Putting contents back in place: each function copies now, and returns what puts the copy back later."""
+"""Putting contents back in place: each function copies now, and returns what puts the copy back later.
+
+What is as it was is not written to: some refuse it, and others may be at work with it.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,18 @@ def tensor_back(tensor: torch.Tensor) -> Callable[[], object]:
 
     def undo() -> None:
         current = _written(tensor)
+        if _is_plain(tensor) and current.shape == copy.shape and torch.equal(current, copy):
+            return  # a write would count as a change for graphs that saved it
         if current.shape != copy.shape:
             current.resize_(copy.shape)
         current.copy_(copy)
 
     return undo
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    return type(tensor) in kinds and tensor.layout is torch.strided and not tensor.is_meta
 
 
 def _written(tensor: torch.Tensor) -> torch.Tensor:
@@ -51,8 +61,10 @@ def mapping_back(mapping: dict[Any, Any]) -> Callable[[], object]:
     items = list(mapping.items())
 
     def undo() -> None:
-        mapping.clear()
-        mapping.update(items)
+        now = list(mapping.items())
+        if not _same([part for item in now for part in item], [part for item in items for part in item]):
+            mapping.clear()
+            mapping.update(items)
 
     return undo
 
@@ -62,8 +74,9 @@ def sequence_back(sequence: list[Any] | deque[Any]) -> Callable[[], object]:
     items = list(sequence)
 
     def undo() -> None:
-        sequence.clear()
-        sequence.extend(items)
+        if not _same(list(sequence), items):
+            sequence.clear()
+            sequence.extend(items)
 
     return undo
 
@@ -73,10 +86,25 @@ def set_back(values: set[Any]) -> Callable[[], object]:
     items = set(values)
 
     def undo() -> None:
-        values.clear()
-        values.update(items)
+        if {id(item) for item in values} != {id(item) for item in items}:
+            values.clear()
+            values.update(items)
 
     return undo
+
+
+def attribute_back(owner: object, name: str, value: object) -> Callable[[], object]:
+    """Put back an attribute of a class or function; an enum, for one, refuses assignment."""
+
+    def undo() -> None:
+        if vars(owner).get(name) is not value:
+            setattr(owner, name, value)
+
+    return undo
+
+
+def _same(now: list[Any], then: list[Any]) -> bool:
+    return len(now) == len(then) and all(one is other for one, other in zip(now, then, strict=True))
 
 
 def attributes_back(

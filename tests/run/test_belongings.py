@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 import sys
 import types
@@ -177,6 +178,28 @@ def test_default_streams_and_those_the_target_names_go_back():
     drawn = draw()
     belongings.restore(kept)
     assert draw() == drawn
+
+
+def test_what_is_as_it_was_is_not_written_to():
+    """A member of an enum refuses assignment, and a write counts as a change for a graph that saved a tensor."""
+    namespace = types.ModuleType("unchanged")
+    namespace.Kind = enum.Enum("Kind", "FIRST SECOND", module="unchanged")
+    namespace.tensor, namespace.named = torch.ones(2), Watched(a=1)
+    belongings = Belongings(nn.Module(), dict, [namespace])
+    kept = belongings.capture()
+    belongings.restore(kept)
+    assert (namespace.tensor._version, namespace.named.cleared) == (0, 0)
+    namespace.named["a"] = 2
+    belongings.restore(kept)
+    assert (namespace.named, namespace.named.cleared) == ({"a": 1}, 1)
+
+
+class Watched(dict):
+    cleared = 0
+
+    def clear(self):
+        self.cleared += 1
+        super().clear()
 
 
 def test_modules_of_packages_are_left_alone():
