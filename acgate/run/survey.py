@@ -141,7 +141,7 @@ def _regions(target: Target, spec: GateSpec) -> dict[str, tuple[str, ...]]:
 
 
 def _facts(target: Target, spec: GateSpec) -> tuple[Fact, ...]:
-    facts = []
+    facts = [*target.facts]
     if target.applies_ac != "target" and "selective" in spec.tracks:
         facts += [
             Fact(kind=str(item.kind), where=item.where, detail=item.detail)
