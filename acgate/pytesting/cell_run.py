@@ -100,6 +100,7 @@ def _run(  # noqa: PLR0917 - the parts of one step
         ended = engine.run(
             [
                 "run",
+                "-v",  # the log says what it does now, not only what it did
                 *project.arguments("run"),
                 # After those of the project: of what is given twice, the last counts.
                 f"--select={cell}",
@@ -113,7 +114,9 @@ def _run(  # noqa: PLR0917 - the parts of one step
             progress=progress,
         )
     except BaseException as error:
-        why = f"the run of this cell was ended before it had a verdict ({type(error).__name__})"
+        said = str(error).partition("\n")[0]
+        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        why = f"the run of this cell was ended before it had a verdict ({reason})"
         _write(path, Record(begun.by, _SAFE_CODE, why))
         raise
     problem = "" if answer.is_file() else ended.message

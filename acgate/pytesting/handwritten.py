@@ -164,6 +164,9 @@ class Door:
             problem = type(error)(str(error))
         raise problem
 
+    def __repr__(self) -> str:
+        return "<fixture acgate>"
+
     def _checked(
         self, given: Mapping[str, Any], settings: Mapping[str, object], policy: object, allow: object
     ) -> Result:

@@ -137,9 +137,15 @@ class CheckItem(pytest.Item):
         """See to it that the cell is judged, and raise where this check could not be made."""
         if self.config.getoption("setupplan", default=False):
             return
-        run = self.cell.run()
-        self._judged = judged_item(self.cell.planned, run, self.track.name, self.name)
-        self.user_properties[:] = told.properties(self._judged, run, self.track.name, self.name)
+        try:
+            run = self.cell.run()
+        except OSError as error:
+            pytest.fail(f"cannot write results: {error}", pytrace=False)
+        track, check = self.track.track.track, self.name
+        self._judged = judged_item(self.cell.planned, run, track, check)
+        # Plugins set an item up again; its figures stand there once.
+        others = [(name, value) for name, value in self.user_properties if not name.startswith("acgate.")]
+        self.user_properties[:] = [*others, *told.properties(self._judged, run, track, check)]
         if self._judged.outcome is Outcome.ERROR:
             pytest.fail(self._text(self._judged, run), pytrace=False)
 
@@ -175,7 +181,7 @@ class CheckItem(pytest.Item):
             crash.message, crash.path, crash.lineno = told.headline(judged), str(self.path), 1
 
     def _text(self, judged: Judged, run: CellRun) -> str:
-        return told.message(judged, run, self.track.name, self._shown(run.evidence))
+        return told.message(judged, run, self._shown(run.evidence))
 
     def _shown(self, path: Path) -> str:
         directory = self.config.invocation_params.dir

@@ -1,4 +1,4 @@
-"""What can be set of the plugin: each option with its ini twin, and the argument of acgate that it becomes."""
+"""What can be set: each option with its ini twin, and the argument of acgate that it becomes."""
 
 from __future__ import annotations
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from acgate.pytesting import engine
+from acgate.pytesting.names import node_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from acgate.pytesting.project import Project
 
@@ -69,7 +70,7 @@ class Planned:
         cells = tuple(
             PlannedCell(
                 cell["cell"],
-                tuple(PlannedTrack(track["track"], tuple(track["checks"])) for track in cell["tracks"]),
+                tuple(PlannedTrack(track["track"], _names(track["checks"])) for track in cell["tracks"]),
             )
             for cell in document["cells"]
         )
@@ -96,26 +97,35 @@ def planned(project: Project, cache: Cache | None, progress: Callable[[str], Non
         if record.is_file():
             return Planned.read(json.loads(record.read_text(encoding="utf-8")))
         found = _kept(project, cache) or _asked(project, cache, progress)
+        if not any(cell.tracks for cell in found.cells):
+            raise PlanError("the plan has no cell with a track to judge, so nothing would be checked")
         record.write_text(json.dumps(asdict(found)), encoding="utf-8")
     return found
 
 
+def _names(checks: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the items of a track, each once and at least one."""
+    return tuple(dict.fromkeys(map(node_name, checks))) or (FALLBACK,)
+
+
 def _place(project: Project) -> str:
-    return f"acgate/plan/{project.key()}"
+    return f"acgate/plan/{hashlib.sha256(str(project.path).encode()).hexdigest()[:16]}"
 
 
 def _kept(project: Project, cache: Cache | None) -> Planned | None:
-    """Return the plan of an earlier session if every file that it depends on is the same."""
-    document = cache.get(_place(project), None) if cache is not None else None
-    if not isinstance(document, dict) or not document.get("sources"):
+    """Return the plan of an earlier session if everything that it depends on is the same."""
+    kept = cache.get(_place(project), None) if cache is not None else None
+    if not isinstance(kept, dict) or kept.get("key") != project.key():
         return None
-    same = all(_digest(Path(name)) == digest for name, digest in document["sources"].items())
-    return Planned.read(document) if same else None
+    sources = kept["document"]["sources"]
+    # Where nobody knows what the survey depends on, nobody knows whether it still holds.
+    same = bool(sources) and all(_digest(Path(name)) == digest for name, digest in sources.items())
+    return Planned.read(kept["document"]) if same else None
 
 
 def _asked(project: Project, cache: Cache | None, progress: Callable[[str], None]) -> Planned:
     answer = project.records / "planned.json"
-    key = _place(project)
+    key = project.key()
     ended = engine.run(
         ["plan", "-q", f"--json={answer}", *project.arguments("plan")],
         directory=project.directory,
@@ -127,7 +137,7 @@ def _asked(project: Project, cache: Cache | None, progress: Callable[[str], None
         return _without_survey(project, ended.message)
     document = json.loads(answer.read_text(encoding="utf-8"))
     if cache is not None:
-        cache.set(key, document)
+        cache.set(_place(project), {"key": key, "document": document})
     return Planned.read(document)
 
 

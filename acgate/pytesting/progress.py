@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from acgate.pytesting.names import node_name
@@ -20,16 +21,23 @@ def progress(config: pytest.Config, what: str) -> Callable[[str], None]:
     def show(doing: str) -> None:
         if config.get_verbosity() < 0:
             return
-        line = f"acgate: {what}: {node_name(doing) or 'starts'}"
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        line = f"acgate: {what}: {node_name(doing) or 'surveys the model'}"
         capture = config.pluginmanager.get_plugin("capturemanager")
-        if reporter is not None and not worker(config):
-            reporter.ensure_newline()
-            reporter.write_line(line)
-        elif capture is not None:
-            # A worker of xdist has no terminal; its standard error is that of the controller.
-            with capture.global_and_fixture_disabled():
-                sys.stderr.write(f"\n{line} [{worker(config)}]\n")
-                sys.stderr.flush()
+        # Whatever is written while a test runs is taken for its output.
+        with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
+            _write(config, line)
 
     return show
+
+
+def _write(config: pytest.Config, line: str) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    name = worker(config)
+    if reporter is not None and not name:
+        reporter.ensure_newline()
+        reporter.write_line(line)
+        reporter.flush()
+    else:
+        # A worker of xdist has no terminal; its standard error is that of the controller.
+        sys.stderr.write(f"\n{line} [{name}]\n")
+        sys.stderr.flush()

@@ -32,7 +32,7 @@ def headline(judged: Judged) -> str:
     return one_line(told[0].headline) if told else "nothing was judged"
 
 
-def message(judged: Judged, run: CellRun, track: str, evidence: str) -> str:
+def message(judged: Judged, run: CellRun, evidence: str) -> str:
     """Return the message of a red item: acgate's own words, then where the evidence lies."""
     parts = [visible(judged.why)] if judged.why else []
     parts += [_case_text(case) for case in judged.own if case.outcome in RED]
