@@ -71,7 +71,7 @@ def make_context(
         comparison=comparison,
         sides=sides,
         rulings={r.key: r for r in rule(inputs, candidate.name, comparison.differing, noise)},
-        engagement=() if candidate.raised else engagement_findings(reference, candidate),
+        engagement=() if candidate.raised else engagement_findings(reference, candidate, inputs.survey),
         wiring=apply_allowances(findings, inputs.spec.allow, inputs.today),
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.evidence.fact_kinds import MODEL_CLASS
 from acgate.judge.figures import count, listed, size
 from acgate.vocabulary import Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from acgate.evidence.records import TrackEvidence
+    from acgate.evidence.records import Survey, TrackEvidence
     from acgate.evidence.region_records import RegionRecord
 
 
@@ -96,12 +97,20 @@ def replayed(run: TrackEvidence) -> str:
     return f"{text}; called inside backward: {listed(inside)}" if inside else text
 
 
-def not_engaged(run: TrackEvidence) -> str:
-    """Say what a track without replays did."""
+def not_engaged(run: TrackEvidence, survey: Survey) -> str:
+    """Say what a track without replays did, and whether a library's own switch had been turned on."""
     regions = sum(step.regions for step in run.steps)
     if regions:
         return f"{count(regions, 'region')} were entered and none was replayed"
-    return f"no region was entered in {count(len(run.steps), 'step')}"
+    said = f"no region was entered in {count(len(run.steps), 'step')}"
+    if survey.applies_ac != "hugging-face":
+        return said
+    name = next((fact.where for fact in survey.facts if fact.kind == MODEL_CLASS), survey.label)
+    return (
+        f"{said}, though the switch of transformers was on and the model in training mode: {name}"
+        " says that it supports activation checkpointing, and nothing that ran is checkpointed; to let acgate"
+        ' make the regions instead, write coverage = "every-1" in the policy'
+    )
 
 
 def engaged_partly(run: TrackEvidence) -> str:

@@ -56,13 +56,16 @@ def make_finding(kind: FindingKind, where: str, detail: str) -> Finding:
     )
 
 
-def engagement_findings(reference: TrackEvidence, candidate: TrackEvidence) -> tuple[Finding, ...]:
+def engagement_findings(
+    reference: TrackEvidence, candidate: TrackEvidence, survey: Survey
+) -> tuple[Finding, ...]:
     """Return findings that make a comparison worthless: AC on both sides, or on none."""
     found = []
     if recomputes(reference) and not _keeps_regions(reference, candidate):
         found.append(make_finding(FindingKind.REFERENCE_HAS_AC, "none", wording.replayed(reference)))
     if not recomputes(candidate, regions_count=False):
-        found.append(make_finding(FindingKind.NOT_ENGAGED, candidate.track, wording.not_engaged(candidate)))
+        detail = wording.not_engaged(candidate, survey)
+        found.append(make_finding(FindingKind.NOT_ENGAGED, candidate.track, detail))
     elif detail := wording.engaged_partly(candidate):
         found.append(make_finding(FindingKind.ENGAGED_PARTLY, candidate.track, detail))
     return tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from acgate.evidence.fact_kinds import AC_BY_ACGATE, LOSS_OF_ACGATE
 from acgate.judge.allowances import UNUSED
 from acgate.judge.cause_text import without_causes
 from acgate.judge.outcomes import worst
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
 _HEADER = ("cell", "track", "outcome", "step", "time", "held", "memory", "peak", "compared")
+_TOLD = (UNUSED, AC_BY_ACGATE, LOSS_OF_ACGATE)
+"""Kinds of facts that are told without being asked for."""
 _RED = frozenset({Outcome.FAIL, Outcome.ERROR})
 _FOLLOWS_GRADIENT = frozenset({(Check.LOSS, Outcome.FAIL), (Check.UPDATE, Outcome.FAIL)})
 _NUMERIC = frozenset({3, 4, 5, 6, 7, 8})
@@ -159,7 +162,7 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
                 f"{track.outcome.upper()}  {cell.cell} / {track.track} / {len(rest)} more like these"
                 f" (-v shows each): {names}"
             )
-    facts = [f for f in cell.facts if verbosity is Verbosity.VERBOSE or f.kind == UNUSED]
+    facts = [f for f in cell.facts if verbosity is Verbosity.VERBOSE or f.kind in _TOLD]
     if facts and verbosity is not Verbosity.QUIET:
         yield "\n".join(f"note  {cell.cell}: {f.kind} at {f.where}: {one_line(f.detail)}" for f in facts)
 

@@ -12,12 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from acgate.errors import TargetError
+from acgate.evidence.fact_kinds import AC_BY_ACGATE, LOSS_OF_ACGATE, MODEL_CLASS
 from acgate.evidence.records import Fact
 from acgate.targets.fresh import digest_of
 from acgate.targets.hugging_face_adapter import base_directory, refuse_without_peft, with_adapter
 from acgate.targets.hugging_face_directory import (
     ADAPTER,
     CONFIG,
+    files_of,
     has_weights,
     read_json,
     read_processor,
@@ -85,6 +87,7 @@ def load_directory(directory: Path, source: str, seed: int) -> Target:
         loss_function=output_loss if head.task is Task.OUTPUTS else default_loss,
         switch_ac=switch_ac if switches else None,
         tensor_parallel_plan=tensor_parallel_plan,
+        files=files_of(directory, base),
         facts=tuple(_facts(head, recipe, transformers.__version__, switches=switches)),
     )
 
@@ -122,16 +125,16 @@ class _Recipe:
 def _facts(head: Head, recipe: _Recipe, version: str, *, switches: bool) -> Iterator[Fact]:
     weights = "from safetensors" if has_weights(recipe.directory) else "drawn from the seed"
     adapted = "" if recipe.adapter is None else ", frozen, with an adapter of peft"
-    yield Fact(kind="hugging-face", where=head.name, detail=f"{head.task.value}; weights {weights}{adapted}")
+    yield Fact(kind=MODEL_CLASS, where=head.name, detail=f"{head.task.value}; weights {weights}{adapted}")
     if head.task is Task.OUTPUTS:
         yield Fact(
-            kind="loss-of-acgate",
+            kind=LOSS_OF_ACGATE,
             where=head.name,
             detail="acgate compares how its outputs differ from a fixed pattern, unless it returns a loss",
         )
     if not switches:
         yield Fact(
-            kind="ac-by-acgate",
+            kind=AC_BY_ACGATE,
             where=head.name,
             detail=f"transformers {version} has no activation checkpointing for it"
             " (supports_gradient_checkpointing is False), so acgate's own policy is applied to its blocks",

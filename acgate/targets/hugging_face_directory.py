@@ -16,6 +16,7 @@ ADAPTER = "adapter_config.json"
 PROCESSOR = "preprocessor_config.json"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_DECISIVE = (CONFIG, ADAPTER, PROCESSOR, "*.safetensors.index.json", "*.safetensors")
 _LONGEST_HEADER = 1 << 24
 
 
@@ -77,6 +78,18 @@ def refuse_unusable(raw: dict[str, Any], directory: Path, source: str) -> None:
             f"{source}: the weights in {pickled} are pickled, which acgate does not load; convert them to"
             " model.safetensors, or move them away to check the model with random weights"
         )
+
+
+def files_of(*directories: Path) -> tuple[Path, ...]:
+    """Return the files of some directories that decide what a target is; absolute, each once."""
+    found = [
+        file.resolve()
+        for directory in directories
+        for pattern in _DECISIVE
+        for file in sorted(directory.glob(pattern))
+        if file.is_file()
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def weight_headers(directory: Path) -> Iterator[bytes]:

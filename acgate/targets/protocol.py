@@ -18,6 +18,8 @@ from acgate.targets.batch import Batch, is_batch, named_tensors
 from acgate.targets.seeding import seeded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from acgate.evidence.records import Fact
 
 Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
@@ -94,6 +96,7 @@ class Target:
             `torch.distributed.tensor.parallel` or its word, or a function from the model to such a mapping.
         reused: The target's modules could not be loaded afresh, so their globals may carry over.
         facts: What a report should say of how this target was made.
+        files: What it was read from, where that is no Python code; absolute.
     """
 
     label: str
@@ -115,6 +118,7 @@ class Target:
     tensor_parallel_plan: Plan | Callable[[nn.Module], Plan] | None = None
     reused: bool = False
     facts: tuple[Fact, ...] = ()
+    files: tuple[Path, ...] = ()
 
     @property
     def applies_ac(self) -> AppliesAc:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.targets.fresh import code_files
 
 if TYPE_CHECKING:
-    from acgate.targets.protocol import Target
+    from pathlib import Path
 
-_OF_A_DIRECTORY = ("config.json", "adapter_config.json", "*.safetensors.index.json", "*.safetensors")
+    from acgate.targets.protocol import Target
 
 
 def source_files(target: Target) -> tuple[Path, ...]:
@@ -19,8 +18,4 @@ def source_files(target: Target) -> tuple[Path, ...]:
     For Python code these are its modules, those included that its functions have imported until now; for a
     Hugging Face directory configuration and weights. Files that the code opens by itself are not known.
     """
-    directory = Path(target.source).expanduser()
-    if (directory / "config.json").is_file():
-        found = (file for pattern in _OF_A_DIRECTORY for file in sorted(directory.glob(pattern)))
-        return tuple(file.resolve() for file in found if file.is_file())
-    return code_files()
+    return target.files or code_files()

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from acgate.targets.hugging_face_directory import files_of
 from acgate.targets.load import load_target
 from acgate.targets.sources import source_files
 
@@ -63,7 +64,7 @@ def test_of_a_hugging_face_directory_configuration_and_weights_are_named(tmp_pat
         "README.md",
     ):
         (tmp_path / name).write_text("{}")
-    target = replace(load_target(None, seed=0), source=str(tmp_path))
+    target = replace(load_target(None, seed=0), files=files_of(tmp_path))
     assert [file.name for file in source_files(target)] == [
         "config.json",
         "model.safetensors.index.json",
