@@ -53,12 +53,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
-def filled(pieces: Sequence[tuple[str, str]], limit: int, noun: str, joint: str = "\n\n") -> str:
+def filled(pieces: Iterable[tuple[str, str]], total: int, limit: int, noun: str, joint: str = "\n\n") -> str:
     """Join pieces within a number of bytes, and say how many more there are.
 
     Args:
         pieces: Each as it should be, and in short. Two thirds of the limit hold pieces as they
             should be, the rest holds them in short.
+        total: How many pieces there are; those for which there is no room are not asked for.
         limit: Bytes in UTF-8.
         noun: What one piece is.
         joint: What stands between pieces.
@@ -77,7 +78,7 @@ def filled(pieces: Sequence[tuple[str, str]], limit: int, noun: str, joint: str 
         taken.append(fits[0])
         used += len((joint + fits[0]).encode())
     text = joint.join(taken)
-    left = len(pieces) - len(taken)
+    left = total - len(taken)
     return f"{text}\n\n{left:,} more {noun}{'s' if left > 1 else ''}".strip("\n") if left else text
 
 

@@ -38,7 +38,7 @@ def job_summary(verdicts: Sequence[Verdict], limit: int = LIMIT) -> str:
     room = limit - 1024
     parts = [
         f"## {_MARKS[word]} acgate: {word}",
-        filled([(head, head) for head in heads], room // 20, "verdict"),
+        filled([(head, head) for head in heads], len(heads), room // 20, "verdict"),
         _counts(verdicts),
         _section("Failed", verdicts, Outcome.FAIL, room * 8 // 20),
         _section("Could not be checked", verdicts, Outcome.ERROR, room * 4 // 20),
@@ -86,7 +86,7 @@ def _section(title: str, verdicts: Sequence[Verdict], outcome: Outcome, limit: i
     found = [digest for verdict in verdicts for digest in digests(verdict, outcome)]
     if not found:
         return ""
-    return f"### {title}\n\n{filled([_entry(digest) for digest in found], limit, 'track')}"
+    return f"### {title}\n\n{filled(map(_entry, found), len(found), limit, 'track')}"
 
 
 def _entry(digest: Digest) -> tuple[str, str]:
@@ -125,8 +125,8 @@ def _lines(digest: Digest) -> Iterator[str]:
 
 
 def _listed(title: str, lines: Sequence[str], noun: str, limit: int) -> str:
-    pieces = [(f"- {line}", f"- {line}") for line in lines]
-    body = filled(pieces, limit, noun, joint="\n")
+    pieces = ((f"- {line}", f"- {line}") for line in lines)
+    body = filled(pieces, len(lines), limit, noun, joint="\n")
     return f"### {title}\n\n{body}" if lines else ""
 
 
@@ -179,7 +179,7 @@ def _table(verdicts: Sequence[Verdict], limit: int) -> str:
     if not rows:
         return ""
     first, second, *lines = table(_HEADER, rows)
-    body = filled([(line, line) for line in lines], limit, "row", joint="\n")
+    body = filled(((line, line) for line in lines), len(lines), limit, "row", joint="\n")
     legend = "time, memory: of one step and held for its backward, relative to the same without AC"
     return f"### All tracks\n\n{first}\n{second}\n{body}\n\n{legend}"
 
