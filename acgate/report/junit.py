@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from acgate.errors import AcgateError, ExitCode
 from acgate.judge.cause_text import cause_lines, cause_of
-from acgate.report.escape import one_line
 from acgate.report.junit_document import Suite, document
 from acgate.report.junit_size import RED, Entry
 from acgate.report.wording import finding_line, key_layer_line
@@ -50,7 +49,7 @@ def render_problem(message: str, exit_code: ExitCode, family: JunitFamily = "xun
     """Return a report with one error, for a run that ended before there was a verdict."""
     word = exit_code.name.lower()
     headline = f"{word} (exit code {exit_code.value}): {message}"
-    entry = Entry("acgate", "run", Outcome.ERROR, headline, message)
+    entry = Entry("acgate", "run", Outcome.ERROR, headline, headline)
     return document([Suite("acgate", [entry])], {}, family, rest="standard error has them")
 
 
@@ -77,9 +76,10 @@ def _cell_suites(verdict: Verdict, cell: CellVerdict, family: JunitFamily) -> It
         yield Suite(f"{name}.{track.track}", entries, _key_layers(track) | _causes(track))
     if cell.outcome in RED and not red:
         raised = cell.raised
-        text = f"{raised.type}: {raised.message}\n{raised.traceback}" if raised else f"cell: {cell.outcome}"
+        headline = f"{raised.type}: {raised.message}" if raised else f"cell: {cell.outcome}"
+        text = f"{headline}\n{raised.traceback}" if raised else headline
         file, line = place_of(raised.where or "", verdict.source) if raised else ("", 0)
-        entry = Entry(name, "run", cell.outcome, one_line(text), text, file=file, line=line)
+        entry = Entry(name, "run", cell.outcome, headline, text, file=file, line=line)
         yield Suite(name, [entry])
 
 

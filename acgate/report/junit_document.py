@@ -60,15 +60,17 @@ def document(
     entries = [entry for suite in suites for entry in suite.entries]
     own = [_safe(suite.properties) for suite in suites]
     run = _safe(properties)
-    taken = sum(_SUITE + 2 * cost(suite.name) for suite in suites) + sum(map(_size, (run, *own)))
+    names = [name_line(suite.name) or "unnamed" for suite in suites]
+    taken = sum(_SUITE + cost(name) for name in names) + sum(map(_size, (run, *own)))
     written, left_out = fitted(entries, taken, properties=family == "xunit1", rest=rest)
     if left_out:
         run["left_out"] = left_out
     root = ET.Element("testsuites", {"name": "acgate"})
     begin = 0
-    for suite, its in zip(suites, own, strict=True):
+    for name, suite, its in zip(names, suites, own, strict=True):
         end = begin + len(suite.entries)
-        root.append(_suite(suite, written[begin:end], its if len(root) else run | its, family))
+        stated = its if len(root) else run | its
+        root.append(_suite(name, suite.entries, written[begin:end], stated, family))
         begin = end
     totals = Counter[str]()
     for element in root:
@@ -100,14 +102,17 @@ def _seconds(milliseconds: int) -> str:
 
 
 def _suite(
-    suite: Suite, written: Sequence[Written], properties: dict[str, str], family: JunitFamily
+    name: str,
+    entries: Sequence[Entry],
+    written: Sequence[Written],
+    properties: dict[str, str],
+    family: JunitFamily,
 ) -> ET.Element:
-    cases = [_case(entry, one, family) for entry, one in zip(suite.entries, written, strict=True)]
-    name = name_line(suite.name) or "unnamed"
+    cases = [_case(entry, one, family) for entry, one in zip(entries, written, strict=True)]
     element: ET.Element = TestSuite(name, cases, properties=properties).build_xml_doc()
     # The library's `disabled` breaks the schema of Jenkins, and its times have too many digits or none.
     element.attrib.pop("disabled", None)
-    times = [_milliseconds(entry) for entry in suite.entries]
+    times = [_milliseconds(entry) for entry in entries]
     element.set("time", _seconds(sum(times)))
     for case, time, one in zip(element.iterfind("testcase"), times, written, strict=True):
         case.set("time", _seconds(time))
