@@ -111,17 +111,19 @@ def choose_head(transformers: ModuleType, config: Any, source: str) -> Head:
         TargetError: The named class is not of this model type, or the type has no model at all.
     """
     known = tuple(_known(transformers, config, source))
+    # A model without a head; its output has no loss, so its type's usual head is taken where there is one.
+    bare = {model_class.__name__ for model_class, task in known if task is Task.OUTPUTS}
     named = (config.architectures or (None,))[0]
     for name in config.architectures or ():
         for model_class, task in known:
-            if model_class.__name__ == name and not _is_bare(name, task):
+            if model_class.__name__ == name and task is not Task.OUTPUTS:
                 return _head(model_class, task)
         other = getattr(transformers, name, None)
         wanted = getattr(other, "config_class", None)
         ours = wanted is not None and any(type(part) is wanted for part in configurations(config))
-        if ours and not _is_bare(name, Task.OUTPUTS):
+        if ours and not (name in bare and name.endswith("Model")):
             return _head(other, Task.OUTPUTS)
-    if known and (named is None or named.endswith("Model")):  # a bare model, whose output has no loss
+    if known and (named is None or named in bare):
         return _head(*known[0])
     names = [model_class.__name__ for model_class, _ in known]
     raise TargetError(
@@ -135,10 +137,6 @@ def configuration_of(head: Head, config: Any) -> Any:
     """Return the configuration that a class is made with: a part, where it is one part of a larger model."""
     wanted = head.model_class.config_class
     return next((part for part in configurations(config) if type(part) is wanted), config)
-
-
-def _is_bare(name: str, task: Task) -> bool:
-    return task is Task.OUTPUTS and name.endswith("Model")
 
 
 def _head(model_class: Any, task: Task) -> Head:
