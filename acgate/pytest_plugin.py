@@ -68,9 +68,8 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if hasattr(item, "finish_acgate_report"):
             book = sessions.ledger(item.config)
-            place, _, check = item.nodeid.partition("::")
-            cell, _, check = check.partition("::")
-            book.deselected.setdefault(f"{place}::{cell}", []).append(check)
+            path, cell, check = item.nodeid.split("::", 2)
+            book.deselected.setdefault(f"{path}::{cell}", []).append(check)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -138,7 +137,7 @@ class _Book:
             if sessions.has_ledger(config):
                 output[_WORKER_OUTPUT] = sessions.ledger(config).collected()
             return
-        if not sessions.has_ledger(config) and not self._requires():
+        if not sessions.has_ledger(config) and not self._is_set("acgate_required"):
             return
         from acgate.pytesting.summing_up import complaints
 
@@ -152,6 +151,11 @@ class _Book:
             from acgate.pytesting.summing_up import write
 
             write(terminalreporter, sessions.ledger(self._config), self._why)
+            if self._is_set("acgate_github"):
+                from acgate.pytesting.github import tell
 
-    def _requires(self) -> bool:
-        return bool(self._config.getoption("acgate_required") or self._config.getini("acgate_required"))
+                terminalreporter.flush()
+                tell(sessions.ledger(self._config), self._why)
+
+    def _is_set(self, name: str) -> bool:
+        return bool(self._config.getoption(name) or self._config.getini(name))

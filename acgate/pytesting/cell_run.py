@@ -102,7 +102,6 @@ def _run(  # noqa: PLR0917 - the parts of one step
                 "run",
                 "-v",  # the log says what it does now, not only what it did
                 *project.arguments("run"),
-                # After those of the project: of what is given twice, the last counts.
                 f"--select={cell}",
                 f"--out={project.run_directory(cell)}",
                 f"--json={answer}",

@@ -110,7 +110,8 @@ class TrackNode(pytest.Collector):
     def collect(self) -> Iterator[pytest.Item]:
         """Make an item for each check."""
         for check in self.track.checks:
-            yield CheckItem.from_parent(self, name=node_name(check))
+            # Written out, it is read as an id with a parameter, as it is when it is kept by `--lf`.
+            yield CheckItem.from_parent(self, name=check, nodeid=f"{self.nodeid}::{check}")
 
 
 class CheckItem(pytest.Item):

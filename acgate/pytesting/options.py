@@ -57,7 +57,8 @@ OPTIONS = (
     Option("dtypes", "list", "Precisions, such as float32,bfloat16."),
     Option("steps", "number", "Optimizer steps per track."),
     Option("micro-steps", "number", "Forward/backward pairs per optimizer step."),
-    Option("select", "globs", "Only these cells; may be given several times."),
+    # A run is told its one cell.
+    Option("select", "globs", "Only these cells; may be given several times.", commands=("plan",)),
     Option("tolerances", "path", "Directory of tolerance files.", commands=("run",)),
     Option("policy", "path", "Policy file: how AC is applied."),
     Option("as-shipped", "flag", "Judge the kernels of production."),
@@ -161,13 +162,14 @@ def arguments(found: Mapping[str, object], command: str) -> list[str]:
             case "flag":
                 given.append(f"--{option.name}")
             case "list":
-                given.append(f"--{option.name}={','.join(_texts(value))}")
+                given.append(f"--{option.name}={','.join(texts(value))}")
             case "globs":
-                given += [f"--{option.name}={text}" for text in _texts(value)]
+                given += [f"--{option.name}={text}" for text in texts(value)]
             case _:
                 given.append(f"--{option.name}={value}")
     return given
 
 
-def _texts(value: object) -> Sequence[str]:
+def texts(value: object) -> Sequence[str]:
+    """Return a value, or each of several, as text."""
     return [str(item) for item in value] if isinstance(value, tuple) else [str(value)]

@@ -1,19 +1,21 @@
 """What a session of pytest knows of itself: its name, its worker, its ledger."""
 
+# ruff: noqa: PLC0415 - loaded at start-up, where every import counts
+
 from __future__ import annotations
 
-import uuid
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from acgate.pytesting.ledger import Ledger, Told
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from acgate.pytesting.ledger import Ledger
+
 _SESSION = pytest.StashKey[str]()
-_LEDGER = pytest.StashKey[Ledger]()
+_LEDGER = pytest.StashKey["Ledger"]()
 WORKER_INPUT = "acgate_session"
 """Under this name the controller of xdist tells its workers what the session is called."""
 
@@ -22,7 +24,7 @@ def session_id(config: pytest.Config) -> str:
     """Return the name of this session: new for each, the same in all workers."""
     if _SESSION not in config.stash:
         told = worker_input(config).get(WORKER_INPUT)
-        config.stash[_SESSION] = told if isinstance(told, str) else uuid.uuid4().hex
+        config.stash[_SESSION] = told if isinstance(told, str) else os.urandom(16).hex()
     return config.stash[_SESSION]
 
 
@@ -40,6 +42,8 @@ def worker(config: pytest.Config) -> str:
 def ledger(config: pytest.Config) -> Ledger:
     """Return what is known of the cells of this session."""
     if _LEDGER not in config.stash:
+        from acgate.pytesting.ledger import Ledger
+
         config.stash[_LEDGER] = Ledger()
     return config.stash[_LEDGER]
 
@@ -51,4 +55,6 @@ def has_ledger(config: pytest.Config) -> bool:
 
 def take_report(config: pytest.Config, report: pytest.TestReport, plain: Mapping[str, Any]) -> None:
     """Take what the report of an item says of its cell."""
+    from acgate.pytesting.ledger import Told
+
     ledger(config).take_report(report.nodeid, Told.read(plain), failed=report.failed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.pytesting.options import settings
+from acgate.pytesting.options import settings, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ def header(config: pytest.Config) -> str:
     import acgate  # noqa: PLC0415
     from acgate.pytesting.project import installed  # noqa: PLC0415
 
-    given = [f"{name}={value}" for name, value in settings(config).items()]
+    given = [f"{name}={','.join(texts(value))}" for name, value in settings(config).items()]
     line = f"acgate: {acgate.__version__}, torch {installed('torch') or 'not installed'}"
     return ", ".join([line, *given])
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from acgate.judge.cause_text import cause_lines
 from acgate.pytesting.ledger import Told
 from acgate.pytesting.matching import RED, red_names
+from acgate.pytesting.names import inert
 from acgate.pytesting.planned import FALLBACK
 from acgate.report.escape import one_line, visible
 from acgate.report.wording import finding_line
@@ -26,10 +27,10 @@ Properties = list[tuple[str, object]]
 def headline(judged: Judged) -> str:
     """Return what became of an item in one line."""
     if judged.why:
-        return one_line(judged.why)
+        return inert(one_line(judged.why))
     cases = [*judged.own, *(case for _, case in judged.further)]
     told = [case for case in cases if case.outcome is judged.outcome] or cases
-    return one_line(told[0].headline) if told else "nothing was judged"
+    return inert(one_line(told[0].headline)) if told else "nothing was judged"
 
 
 def message(judged: Judged, run: CellRun, evidence: str) -> str:
@@ -45,26 +46,26 @@ def message(judged: Judged, run: CellRun, evidence: str) -> str:
             visible(f"{raised.type} in {raised.phase}: {raised.message}\n{raised.traceback}").rstrip()
         )
     parts.append(f"evidence: {evidence} (python -m acgate judge {evidence} -v says everything)")
-    return "\n\n".join(_unique(parts))
+    return inert("\n\n".join(dict.fromkeys(parts)))
 
 
 def notes(judged: Judged) -> Iterator[str]:
     """Yield the warnings of an item, and what its passed cases have to say."""
     for case in (*judged.own, *(case for _, case in judged.further)):
         if case.outcome is Outcome.WARN or (case.outcome is Outcome.PASS and case.findings):
-            yield _case_text(case)
+            yield inert(_case_text(case))
 
 
 def entry(place: str, run: CellRun, judged: Judged, evidence: str, project: Project) -> Told:
     """Return what the report of an item says of its cell."""
     cell = run.judged
     causes = (
-        f"{track.track}: {one_line(cause_lines(track.causes[0])[0])}"
+        inert(f"{track.track}: {one_line(cause_lines(track.causes[0])[0])}")
         for track in (cell.tracks if cell else ())
         if track.causes
     )
     warned = (
-        one_line(case.headline)
+        inert(one_line(case.headline))
         for case in (*judged.own, *(case for _, case in judged.further))
         if case.outcome is Outcome.WARN
     )
@@ -72,7 +73,7 @@ def entry(place: str, run: CellRun, judged: Judged, evidence: str, project: Proj
         place=place,
         code=run.code,
         outcome=cell.outcome.value if cell else Outcome.ERROR.value,
-        headline=one_line(run.verdict.headline if run.verdict else run.problem),
+        headline=inert(one_line(run.verdict.headline if run.verdict else run.problem)),
         compared=cell.compared if cell else 0,
         seconds=run.seconds,
         evidence=evidence,
@@ -138,7 +139,3 @@ def _case_text(case: Case) -> str:
     if not " ".join(text.split()).startswith(first.removesuffix("...")):
         text = f"{first}\n{text}"
     return "\n".join([text, *(f"  {one_line(finding_line(finding))}" for finding in case.findings)])
-
-
-def _unique(parts: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(parts))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 # Pytest run inside a test forgets what it imported; what lies here already is kept.
-import acgate.gate  # noqa: F401
+import acgate.gate
 import acgate.pytesting.items
 import acgate.pytesting.summing_up  # noqa: F401
 

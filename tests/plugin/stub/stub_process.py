@@ -16,7 +16,12 @@ def main(parent: int, arguments: list[str]) -> int:
     )
     cell = given.get("--select", "")
     with Path("calls.log").open("a") as log:
-        log.write(json.dumps({"pid": os.getpid(), "arguments": arguments}) + "\n")
+        log.write(
+            json.dumps(
+                {"pid": os.getpid(), "arguments": arguments, "pythonpath": os.environ.get("PYTHONPATH", "")}
+            )
+            + "\n"
+        )
     told = json.loads(Path("stub.json").read_text())
     answer = told["plan"] if arguments[0] == "plan" else told["cells"][cell]
     print(answer.get("says", f"[1] {cell}"), flush=True)
