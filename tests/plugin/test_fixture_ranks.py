@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from acgate.errors import ExitCode, UsageError
 from acgate.pytesting.handwritten import Door, opened
 from acgate.pytesting.handwritten_target import Objects
 from acgate.spec.models import GateSpec
+from acgate.targets.fresh import forget
 from acgate.targets.load import load_target
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def shadowed(model: nn.Module, batch: Tensor) -> Tensor:
 first = shadowed
 
 
-def shadowed(model: nn.Module, batch: Tensor) -> Tensor:  # noqa: F811
+def shadowed(model: nn.Module, batch: Tensor) -> Tensor:
     return 2 * Losses.plain(model, batch)
 
 
@@ -94,7 +96,7 @@ WHERE = "define it at module level of the test file: ranks are processes of thei
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"build_model": lambda: Net()}, f"build_model is a lambda; {WHERE}"),
+        ({"build_model": lambda: Net().train()}, f"build_model is a lambda; {WHERE}"),
         ({"loss": Losses().bound}, f"loss is Losses.bound, bound to an instance of Losses; {WHERE}"),
         ({"loss": Losses()}, f"loss is an object of Losses; {WHERE}"),
         ({"loss": functools.partial(Losses.plain)}, f"loss is an object of partial; {WHERE}"),
@@ -122,8 +124,9 @@ def test_a_local_function_is_named(unused):
         unused.check(build, batches, Losses.plain, **DDP)
 
 
-def test_the_written_file_gives_back_what_was_given(tmp_path: Path, request):
+def test_the_written_file_gives_back_what_was_given(tmp_path: Path, request, monkeypatch):
     """Classes, static methods, globs and micro-batches come to a process that reads the file, anew each time."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
     held = [{"x": torch.arange(3.0), "names": ["a", "b"]}] * 12
     given = {"build_model": Net, "batches": held, "loss": Losses.plain, "blocks": ["0"], "max_grad_norm": 0.5}
     spec = GateSpec(topologies=("ddp",))
@@ -131,6 +134,7 @@ def test_the_written_file_gives_back_what_was_given(tmp_path: Path, request):
     with objects.as_target(spec, tmp_path) as (file, in_process):
         assert not in_process
         targets = [load_target(file, seed=1) for _ in range(2)]
+        forget(file)  # nothing of it stays in this process
     assert targets[0].digest == targets[1].digest
     target = targets[0]
     assert (target.label, target.blocks, target.max_grad_norm) == ("name__check_1", ("0",), 0.5)

@@ -174,7 +174,7 @@ class Run:
         done = subprocess.run(
             [*command, "--junitxml=junit.xml", *options],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)]), "COLUMNS": "200"},
             capture_output=True,
             text=True,
             timeout=240,
