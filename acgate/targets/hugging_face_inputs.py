@@ -56,7 +56,8 @@ def _stream(draws: Draws) -> Iterator[dict[str, Any]]:
 
 def _causal_lm(draws: Draws) -> dict[str, Any]:
     inputs: dict[str, Any] = texts.causal_lm(draws)
-    if "pixel_values" in draws.head.parameters:
+    names = draws.head.required if draws.head.task is Task.TEXT_ONLY else draws.head.parameters
+    if "pixel_values" in names:
         inputs |= pictures.pixels(draws)  # it tells about an image
     return inputs
 
@@ -108,7 +109,7 @@ def _unlabelled(draws: Draws, names: frozenset[str]) -> dict[str, Any]:
 
 _DRAWN: dict[Task, Callable[[Draws], dict[str, Any]]] = {
     Task.CAUSAL_LM: _causal_lm,
-    Task.TEXT_ONLY: texts.causal_lm,
+    Task.TEXT_ONLY: _causal_lm,
     Task.MASKED_LM: texts.masked_lm,
     Task.SEQ_TO_SEQ: texts.seq_to_seq,
     Task.SEQUENCE_CLASSIFICATION: texts.sequence_classification,

@@ -73,8 +73,9 @@ def _waveform(draws: Draws) -> dict[str, Tensor]:
         samples = draws.length
         for stride, kernel in zip(reversed(strides), reversed(kernels), strict=True):
             samples = (samples - 1) * stride + kernel
-    shape = (BATCH_SIZE, 1, samples) if "padding_mask" in draws.head.parameters else (BATCH_SIZE, samples)
-    inputs = {"input_values": draws.noise(*shape)}
+    if "padding_mask" in draws.head.parameters:  # with a channel
+        return {"input_values": draws.noise(BATCH_SIZE, 1, samples), "padding_mask": _mask(samples)}
+    inputs = {"input_values": draws.noise(BATCH_SIZE, samples)}
     # Models that normalise over whole recordings were trained without a mask.
     if "attention_mask" in draws.head.parameters and draws.setting("feat_extract_norm") == "layer":
         inputs["attention_mask"] = _mask(samples)

@@ -46,6 +46,8 @@ def text(draws: Draws, rows: int = BATCH_SIZE, *, decoder: bool = False) -> dict
         tokens[:-1, -1] = end
         tokens[-1, last - 1] = end
     inputs = {"input_ids": tokens, "attention_mask": mask}
+    if "lang_ids" in draws.head.parameters:
+        inputs["lang_ids"] = torch.zeros(rows, dtype=torch.long)
     if "bbox" in draws.head.parameters and not decoder:
         inputs["bbox"] = _boxes(draws, rows, length)
     return inputs

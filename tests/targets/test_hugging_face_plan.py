@@ -30,7 +30,8 @@ def test_the_plan_of_the_library_is_used() -> None:
     plan = tensor_parallel_plan(llama())
     assert plan["model.layers.*.self_attn.q_proj"] == "colwise"
     assert plan["model.layers.*.mlp.down_proj"] == "rowwise"
-    assert plan["lm_head"] == "colwise_gather_output"
+    if int(transformers.__version__.partition(".")[0]) >= 5:  # before, the head was left whole
+        assert plan["lm_head"] == "colwise_gather_output"
 
 
 def test_entries_for_what_the_model_lacks_are_left_out() -> None:

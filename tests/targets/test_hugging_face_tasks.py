@@ -261,13 +261,13 @@ def test_a_head_is_fed_with_what_it_learns_from(
     assert target.facts[0].detail.startswith(task)
     batch = target.batches("short", 1)[0]
     assert {name: tuple(batch[name].shape) for name in shapes} == shapes
-    assert target.applies_ac == "hugging-face"
+    if target.switch_ac is None:  # in an earlier version of transformers
+        assert "ac-by-acgate" in {fact.kind for fact in target.facts}
     gradients = []
-    for with_ac in (False, True):
+    for with_ac in (False, target.switch_ac is not None):
         model = target.build_model()
         assert type(model).__name__ == architecture
-        if with_ac:
-            assert target.switch_ac is not None
+        if with_ac and target.switch_ac is not None:
             target.switch_ac(model, None)
         torch.manual_seed(0)
         with torch.random.fork_rng():
