@@ -1,4 +1,4 @@
-"""One architecture of transformers: its tiny configuration in a directory, put before the gate as a user would."""
+"""One architecture of transformers: a tiny configuration in a directory, put before the gate."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import tomllib
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from acgate import gate
 from acgate.errors import AcgateError
 from acgate.evidence.run_directory import RunDirectory
-from acgate.judge.verdict import Case, TrackVerdict, Verdict
 from acgate.spec.models import GateSpec
 from acgate.vocabulary import Outcome
 from benchmarks.tiny_configurations import merged, shrink
+
+if TYPE_CHECKING:
+    from acgate.judge.verdict import Case, TrackVerdict, Verdict
 
 KNOWN = Path(__file__).with_suffix(".toml").with_stem("hugging_face")
 SEED = 20_240_229
@@ -84,7 +86,7 @@ class Result:
 
 
 def architectures() -> list[Architecture]:
-    """Return every model type of the installed transformers that has one of the heads, in alphabetical order."""
+    """Return every model type of the installed transformers that has one of the heads, by name."""
     from transformers.models.auto import modeling_auto
 
     found: dict[str, Architecture] = {}
@@ -112,7 +114,7 @@ def write_directory(arch: Architecture, known: Known, directory: Path) -> None:
     (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
-def judge(arch: Architecture, known: Known, precision: str, steps: int) -> Result:
+def judge(arch: Architecture, known: Known, precision: str = "float32", steps: int = 3) -> Result:
     """Put an architecture before the gate; nothing is raised."""
     import transformers
 
@@ -122,7 +124,10 @@ def judge(arch: Architecture, known: Known, precision: str, steps: int) -> Resul
     result = Result(arch.name, arch.head, transformers=transformers.__version__)
     try:
         with tempfile.TemporaryDirectory(prefix="hugging-face-") as folder:
-            _judge(arch, known, precision, steps, Path(folder), result)
+            directory = Path(folder) / arch.name
+            directory.mkdir()
+            write_directory(arch, known, directory)
+            _run_gate(directory, precision, steps, result)
     except AcgateError as error:
         result.reason = f"exit {int(error.exit_code)}: {error}"
     except Exception as error:  # noqa: BLE001 - the other architectures are judged all the same
@@ -132,18 +137,9 @@ def judge(arch: Architecture, known: Known, precision: str, steps: int) -> Resul
     return result
 
 
-def _judge(
-    arch: Architecture, known: Known, precision: str, steps: int, folder: Path, result: Result
-) -> None:
-    model = folder / arch.name
-    model.mkdir()
-    try:
-        write_directory(arch, known, model)
-    except Exception as error:  # noqa: BLE001 - configurations raise whatever they like
-        result.reason = f"no configuration: {type(error).__name__}: {error}"
-        return
+def _run_gate(directory: Path, precision: str, steps: int, result: Result) -> None:
     spec = GateSpec(
-        model=str(model),
+        model=str(directory),
         dtypes=(precision,),  # type: ignore[arg-type]  # checked by pydantic
         steps=steps,
         micro_steps=1,
@@ -151,8 +147,9 @@ def _judge(
         seed=SEED,
         threads=1,
     )
-    verdict = gate.run(spec, folder / "run", resume=False, in_process=True, listeners=())
-    survey = RunDirectory.read(folder / "run").survey()
+    run = directory.parent / "run"
+    verdict = gate.run(spec, run, resume=False, in_process=True, listeners=())
+    survey = RunDirectory.read(run).survey()
     result.applies_ac, result.blocks = survey.applies_ac, len(survey.blocks)
     result.parameters = survey.num_parameters
     _note(verdict, result)

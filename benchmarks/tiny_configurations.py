@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE = 64, 4, 16, 128
 VOCABULARY, POSITIONS, IMAGE, WINDOW = 256, 128, 32, 8
@@ -21,6 +23,10 @@ _LAYERS = re.compile(
 )
 _DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _LAYER_INDEXES = re.compile(r"(_idxs|_indices|_indexes|_layer_ids|_layers|_layer_indexes|_block_ids)$")
+_KEYS = re.compile(
+    r"^(\w*key_value_heads\w*|num_kv_heads|kv_n_heads|multi_query_group_num|num_query_groups)$"
+)
+_QUERIES = re.compile(r"^(\w*attention_heads|n_heads?|num_heads)$")
 _TOKEN = re.compile(r"(_token_id|_token_index|_token_ids|^suppress_tokens|^begin_suppress_tokens)$")
 _DROPPED = re.compile(
     r"^(id2label|label2id|stage_names|out_features|out_indices|dtype|transformers_version)$"
@@ -52,9 +58,8 @@ _RULES: tuple[tuple[str, Callable[[int], int]], ...] = (
     (r"expert_capacity", _most(64)),
     # Heads.
     (r"^linear_(num_key|num_value)_heads$", lambda found: 4 if found > 16 else 2),
-    (r"^(\w*key_value_heads\w*|num_kv_heads|kv_n_heads|multi_query_group_num|num_query_groups)$", _most(2)),
     (r"^(index_n_heads|guided_attention_loss_num_heads)$", _most(2)),
-    (r"^mamba_(n|num)_heads$|^n_mamba_heads$", lambda found: 8 if found > 8 else found),
+    (r"^mamba_(n|num)_heads$|^n_mamba_heads$", _most(8)),
     (
         r"^(\w*attention_heads|n_heads?|num_heads|\w+_attention_heads|\w*num_heads|(en|de)coder_heads)$",
         _to(HEADS),
@@ -99,7 +104,7 @@ _RULES: tuple[tuple[str, Callable[[int], int]], ...] = (
         r"|attention_window_size)$",
         _most(WINDOW),
     ),
-    (r"^(image_size|img_size|input_size|crop_size)$", lambda found: IMAGE if found >= IMAGE else found),
+    (r"^(image_size|img_size|input_size|crop_size)$", _most(IMAGE)),
     (r"^(patch_size|encoder_stride)$", _most(8)),
     (r"^(num_mel_bins|input_feat_per_channel|feature_size|n_mels)$", _most(16)),
     (r"^num_patches$", _to((IMAGE // 8) ** 2)),
@@ -107,10 +112,10 @@ _RULES: tuple[tuple[str, Callable[[int], int]], ...] = (
 
 
 def shrink(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration (as `to_dict` gives it) of the same make, with as little of everything as it can.
+    """Return a configuration (as `to_dict` gives it) of the same make, with little of everything.
 
-    Widths, heads, vocabularies and images become small by the names of their attributes, blocks are thinned out
-    to two or one of each kind, lists for stages keep their length and their proportions, and dropout is on.
+    Widths, heads, vocabularies and images become small by the names of their attributes, blocks are thinned
+    out to two or one of each kind, lists for stages keep their length and proportions, and dropout is on.
     Parts within parts are made tiny in the same way.
     """
     return _shrink(raw, {})
@@ -137,10 +142,9 @@ def _shrink(raw: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
         if _DROPPED.match(name):
             continue
         if isinstance(value, dict) and _by_layer(value):
+            special = {int(number): part for number, part in value.items()}
             tiny[name] = {
-                str(new): _shrink(value[str(old)], tokens)
-                for new, old in enumerate(kept)
-                if str(old) in value
+                str(new): _shrink(special[old], tokens) for new, old in enumerate(kept) if old in special
             }
         elif isinstance(value, dict):
             tiny[name] = _shrink(value, tokens)
@@ -150,6 +154,9 @@ def _shrink(raw: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
             tiny[name] = _token(value, tokens)
         elif type(value) is int and _LAYERS.match(name):
             tiny[name] = len(kept) if value == layers else min(value, 2)
+        elif type(value) is int and _KEYS.match(name):
+            # Without groups of queries it stays so.
+            tiny[name] = HEADS if value in _query_heads(raw) else min(value, 2)
         elif type(value) is int:
             tiny[name] = _number(name, value)
         elif type(value) is float and value == 0.0 and _DROPOUT.search(name):
@@ -169,18 +176,28 @@ def _number(name: str, value: int) -> int:
 def _kept_layers(raw: dict[str, Any], layers: int) -> list[int]:
     """Return which of the layers stay: the first of each kind, by all lists that describe them one by one."""
     described = [value for value in raw.values() if isinstance(value, list | tuple) and len(value) == layers]
-    single = [value for value in raw.values() if isinstance(value, dict) and _by_layer(value)]
-    kinds: dict[str, int] = {}
+    single = [
+        {int(number): part for number, part in value.items()}
+        for value in raw.values()
+        if isinstance(value, dict) and _by_layer(value)
+    ]
+    listed: dict[str, int] = {}
+    singled: dict[str, int] = {}
     for layer in range(layers):
-        kind = [value[layer] for value in described], [value.get(str(layer)) for value in single]
-        kinds.setdefault(repr(kind), layer)
-    kept = sorted(kinds.values())[:MOST_LAYERS]
+        listed.setdefault(repr([value[layer] for value in described]), layer)
+        singled.setdefault(repr([value.get(layer) for value in single]), layer)
+    kinds = dict.fromkeys((*listed.values(), *singled.values()))
+    kept = sorted(list(kinds)[:MOST_LAYERS])
     return kept if len(kept) >= 2 else [0, 1]
+
+
+def _query_heads(raw: dict[str, Any]) -> set[int]:
+    return {value for name, value in raw.items() if _QUERIES.match(name) and type(value) is int}
 
 
 def _by_layer(value: dict[str, Any]) -> bool:
     """Tell whether a part holds what is special about single layers, by their numbers."""
-    return bool(value) and all(str(key).isdigit() for key in value)
+    return bool(value) and all(str(key).isdigit() and isinstance(part, dict) for key, part in value.items())
 
 
 def _list(name: str, value: list[Any], layers: int, kept: list[int], tokens: dict[int, int]) -> list[Any]:
@@ -189,13 +206,17 @@ def _list(name: str, value: list[Any], layers: int, kept: list[int], tokens: dic
         return [_token(item, tokens) for item in value]
     if layers > MOST_LAYERS and len(value) == layers:
         return [_number(name, value[layer]) if type(value[layer]) is int else value[layer] for layer in kept]
-    if _LAYER_INDEXES.search(name) and whole:
+    if _LAYER_INDEXES.search(name) and whole and sorted(set(value)) == value:
         return [item for item in value if item < len(kept)]
-    if name in {"depths", "stage_num_blocks", "num_block_repeats", "depth"} and whole:
+    return _list_of_stages(name, value) if whole else value
+
+
+def _list_of_stages(name: str, value: list[int]) -> list[int]:
+    if name in {"depths", "stage_num_blocks", "num_block_repeats", "depth"}:
         return [min(item, 2) for item in value]
-    if name == "image_size" and whole:
+    if name == "image_size":
         return [IMAGE] * len(value)
-    if re.search(r"(hidden_sizes|embed_dims?|out_channels|channels|conv_dim|tdnn_dim|dims)$", name) and whole:
+    if re.search(r"(hidden_sizes|embed_dims?|out_channels|channels|conv_dim|tdnn_dim|dims)$", name):
         return _proportional(value)
     return value
 
