@@ -52,7 +52,7 @@ def _likeness(module: ModuleClass) -> float:
     score += 3.0 * (_MODEL_NAME.fullmatch(module.name) is not None)
     score += min(4.0, 0.5 * len(_inside(module)) + 0.25 * len(module.attributes))
     score -= 6.0 * module.source.runs
-    return score - 4.0 * module.name.startswith("_")
+    return score - 12.0 * module.name.startswith("_")
 
 
 def has_list(module: ModuleClass) -> bool:

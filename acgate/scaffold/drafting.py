@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.scaffold.calling import calling_of
@@ -14,12 +16,10 @@ from acgate.scaffold.modules import last_name, parameters
 from acgate.scaffold.target_text import Call, target_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from acgate.scaffold.modules import ModuleClass
     from acgate.scaffold.source import Source
 
-TARGET = "acgate_target.py"
+TARGET = Path("acgate_target.py")
 """The name of a target that is written."""
 
 
@@ -40,8 +40,14 @@ class Choice:
     notes: tuple[str, ...] = ()
 
 
-def from_class(project: Path, module: ModuleClass, why: str) -> Choice | None:
-    """Write a target that makes an object of a class.
+def from_class(project: Path, module: ModuleClass, why: str, target: Path = TARGET) -> Choice | None:
+    """Draft a target that makes an object of a class.
+
+    Args:
+        project: The project.
+        module: The class.
+        why: What was found.
+        target: Where the target is to lie, relative to the project.
 
     Returns:
         None where no import statement can reach it.
@@ -54,18 +60,22 @@ def from_class(project: Path, module: ModuleClass, why: str) -> Choice | None:
         )
     blocks = () if has_list(module) else _repeated(module)
     call = Call(module.source, module.name, module.arguments, calling_of(module), blocks)
-    return _drafted(project, call, why, notes)
+    return _drafted(project, call, why, target, notes)
 
 
 def from_function(project: Path, source: Source, function: ast.FunctionDef, why: str) -> Choice | None:
-    """Write a target whose model is what a function returns; None where it cannot be imported."""
+    """Draft a target whose model is what a function returns; None where it cannot be imported."""
     call = Call(source, function.name, parameters(function, of_method=False), None)
-    return _drafted(project, call, why)
+    return _drafted(project, call, why, TARGET)
 
 
-def _drafted(project: Path, call: Call, why: str, notes: tuple[str, ...] = ()) -> Choice | None:
+def _drafted(project: Path, call: Call, why: str, target: Path, notes: tuple[str, ...] = ()) -> Choice | None:
     place = import_place(project, call.source)
-    return None if place is None else Choice(TARGET, why, target_text(call, place, TARGET), notes)
+    if place is None:
+        return None
+    module, root = place
+    start = Path(os.path.relpath(project / root, project / target.parent))
+    return Choice(target.as_posix(), why, target_text(call, module, start, target.name), notes)
 
 
 def _repeated(module: ModuleClass) -> tuple[str, ...]:

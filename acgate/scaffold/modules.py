@@ -156,6 +156,8 @@ def _is_module(base: ast.expr, source: Source, found: Mapping[str, ModuleClass])
 
 
 def _from_transformers(base: ast.expr, source: Source) -> bool:
+    if last_name(base) == "PreTrainedModel":  # from a relative import, too
+        return True
     first = ast.unparse(base).partition(".")[0]
     origin = source.imported.get(first, "")
     return (

@@ -13,7 +13,7 @@ from acgate.scaffold.choice import models
 from acgate.scaffold.drafting import Choice, from_class, from_function
 from acgate.scaffold.model_directory import why_not
 from acgate.scaffold.modules import find_modules
-from acgate.scaffold.source import read_source
+from acgate.scaffold.source import parse_source, read_bytes
 from acgate.spec.explain import did_you_mean
 
 if TYPE_CHECKING:
@@ -81,11 +81,9 @@ def _module_file(project: Project, name: str) -> Path | None:
 
 
 def _file(project: Project, text: str, path: Path, setting: str, attribute: str | None) -> Choice:
-    source = read_source(project.root, path)
+    source = parse_source(path, read_bytes(project.root / path))
     if source is None:
-        raise UsageError(
-            f"--model: {text} cannot be read as Python, or mentions neither torch nor a build_model"
-        )
+        raise UsageError(f"--model: {text} cannot be read as Python")
     if attribute is None:
         return Choice(setting, f"{text} is a target") if source.is_target else _best(project, text, source)
     first, dot, _ = attribute.partition(".")

@@ -7,11 +7,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from acgate.scaffold.modules import ModuleClass, find_modules
-from acgate.scaffold.source import Source, read_source
+from acgate.scaffold.source import Source, could_be_target, could_define_model, parse_source, read_bytes
 from acgate.scaffold.walk import Listing, list_project
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+_MOST_BYTES = 3 * 2**20
+"""Of source code that is parsed, which takes about a second for each of them."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,29 @@ class Project:
         return list_project(self.root)
 
     @cached_property
+    def targets(self) -> tuple[Path, ...]:
+        """Its files that are targets."""
+        return tuple(source.path for source in self._parsed(could_be_target) if source.is_target)
+
+    @cached_property
     def sources(self) -> tuple[Source, ...]:
-        """Its Python files that say something about models."""
-        found = (read_source(self.root, path) for path in self.listing.python)
-        return tuple(source for source in found if source is not None)
+        """Its Python files that could define models."""
+        return tuple(self._parsed(could_define_model))
 
     @cached_property
     def modules(self) -> dict[str, ModuleClass]:
         """The torch modules that it defines, by name."""
         return find_modules(self.sources)
+
+    def _parsed(self, wanted: Callable[[bytes], bool]) -> Iterator[Source]:
+        left = _MOST_BYTES
+        for path in self.listing.python:
+            content = read_bytes(self.root / path)
+            if not wanted(content):
+                continue
+            left -= len(content)
+            if left < 0:
+                return
+            source = parse_source(path, content)
+            if source is not None:
+                yield source

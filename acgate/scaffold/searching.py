@@ -27,22 +27,23 @@ def search(project: Project) -> Choice:
     return (
         _target(project)
         or _directory(project, aside=False)
-        or _class(project)
+        or _class(project, TARGET)
         or _directory(project, aside=True)
-        or Choice(TARGET, f"found no model; {TARGET} is a small example to put yours into", EXAMPLE)
+        or _example(TARGET)
     )
 
 
-def new_target(project: Project) -> Choice:
-    """Draft a target although none is to be looked for: settings name one that is not there."""
-    return _class(project) or Choice(TARGET, "found no model; the target is a small example", EXAMPLE)
+def new_target(project: Project, target: Path) -> Choice:
+    """Draft the target that settings name although it is not there."""
+    return _class(project, target) or _example(target)
 
 
 def _target(project: Project) -> Choice | None:
-    found = [source.path for source in project.sources if source.is_target]
-    if not found:
+    if not project.targets:
         return None
-    found.sort(key=lambda path: (path.name != TARGET, is_aside(path), len(path.parts), path.as_posix()))
+    found = sorted(
+        project.targets, key=lambda path: (path.name != TARGET.name, is_aside(path), len(path.parts))
+    )
     first, *others = (path.as_posix() for path in found)
     return Choice(first, f"found the target {first}{_others(others)}")
 
@@ -62,14 +63,18 @@ def _directory(project: Project, *, aside: bool) -> Choice | None:
     return Choice(first, why, notes=tuple(notes[:_SHOWN]))
 
 
-def _class(project: Project) -> Choice | None:
+def _example(target: Path) -> Choice:
+    why = f"found no model; {target.as_posix()} is a small example to put yours into"
+    return Choice(target.as_posix(), why, EXAMPLE)
+
+
+def _class(project: Project, target: Path) -> Choice | None:
     candidates = models(project.modules)
     for at, module in enumerate(candidates):
         others = [_named(each.source.path, each.name) for each in candidates[at + 1 :]]
         place = f"{module.source.path.as_posix()}:{module.node.lineno}"
-        choice = from_class(
-            project.root, module, f"found the model class {module.name} ({place}){_others(others)}"
-        )
+        why = f"found the model class {module.name} ({place}){_others(others)}"
+        choice = from_class(project.root, module, why, target)
         if choice is not None:
             return choice
     return None

@@ -55,7 +55,7 @@ class Call:
         return tuple(sorted({self.name, *beside}))
 
 
-def target_text(model: Call, place: tuple[str, Path], file_name: str) -> str:
+def target_text(model: Call, module: str, root: Path, file_name: str) -> str:
     """Write a target.
 
     What reading the project does not tell stands in lines that hold `MARK`; a target in which they are
@@ -63,8 +63,8 @@ def target_text(model: Call, place: tuple[str, Path], file_name: str) -> str:
 
     Args:
         model: What gives the model.
-        place: By which name its file is imported, and the directory that has to be on `sys.path` for it,
-            relative to the target's.
+        module: By which name its file is imported.
+        root: The directory that has to be on `sys.path` for it, relative to the target's.
         file_name: The name of the target, for its messages.
     """
     calling = model.calling
@@ -76,7 +76,7 @@ def target_text(model: Call, place: tuple[str, Path], file_name: str) -> str:
         "Written by `acgate init`, and yours to change.",
         '"""',
         "",
-        *_imports(model, place, functional="F." in own_loss),
+        *_imports(model, module, root, functional="F." in own_loss),
     ]
     parts = ["\n".join(head), *_arguments(model), _build_model(model, file_name)]
     parts.append(_batches(calling) if calling is not None and known else _unknown_batches(model, file_name))
@@ -87,8 +87,7 @@ def target_text(model: Call, place: tuple[str, Path], file_name: str) -> str:
     return "\n\n\n".join(parts) + "\n"
 
 
-def _imports(model: Call, place: tuple[str, Path], *, functional: bool) -> list[str]:
-    module, root = place
+def _imports(model: Call, module: str, root: Path, *, functional: bool) -> list[str]:
     inserted = root.parts != ()
     wanted = f"from {module} import {', '.join(model.imported)}"
     path = f'sys.path.insert(0, str(Path(__file__).resolve().parent / "{root.as_posix()}"))'
@@ -107,7 +106,7 @@ def _imports(model: Call, place: tuple[str, Path], *, functional: bool) -> list[
 def _arguments(model: Call) -> list[str]:
     if not model.arguments:
         return []
-    lines = [f"ARGUMENTS = {{  # of {model.name}; the others have defaults"]
+    lines = [f"ARGUMENTS = {{  # of {model.name}; small sizes keep the gate quick"]
     lines += [
         f'    "{each.name}": ...,  # {MARK}{f": {each.note}" if each.note else ""}'
         for each in model.arguments

@@ -119,7 +119,7 @@ def _beside_settings(
         return choice, [*choice.notes, f"{place} {now}; change it there to\n    {wanted}"]
     text = str(setting)
     if _is_missing_file(project.root, text):
-        choice = new_target(project)
+        choice = new_target(project, Path(text))
         return (
             Choice(
                 text, f"{place} names {text}, which is not there; {choice.why}", choice.text, choice.notes
