@@ -43,7 +43,9 @@ class Door:
         self.results: list[Result] = []
         self.calls = 0
         self._node = request.node
-        self._rootpath = request.config.rootpath
+        self._file = Path(request.node.path)
+        root = request.config.rootpath
+        self._root = root if self._file.is_relative_to(root) else self._file.parent
         self._factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
         self._red_before = request.config.stash.setdefault(_RED, {})
         self._name = re.sub(r"\W+", "_", self._node.name).strip("_")[:_LONGEST_NAME] or "test"
@@ -179,9 +181,8 @@ class Door:
             self.results.append(earlier.again())
             return self.results[-1]
         place = self._factory.mktemp(f"acgate-{self._name}", numbered=True)
-        file = Path(self._node.path)
-        spec = specification(settings, policy=policy, allow=allow, beside=file.parent, empty=place)
-        objects = Objects.of(given, spec, self._label(), file, self._rootpath)
+        spec = specification(settings, policy=policy, allow=allow, beside=self._file.parent, empty=place)
+        objects = Objects.of(given, spec, self._label(), self._file, self._root)
         result = self._run(objects, spec, place)
         self.results.append(result)
         if result.red:
@@ -239,7 +240,8 @@ class Door:
 
     def _label(self) -> str:
         """Return a name for the target that no module has."""
-        label = f"{self._name}__check_{self.calls}"
+        name = self._name if self._name.isidentifier() else f"test_{self._name}"
+        label = f"{name}__check_{self.calls}"
         while label in sys.modules:
             label += "_"
         return label
