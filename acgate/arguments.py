@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from acgate.errors import OutputError, UsageError
+from acgate.errors import ExitCode, OutputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EPILOG = (
-    "Exit codes: 0 pass, 1 checked and wrong, 2 interrupted, 3 internal error, 4 bad arguments or"
-    " configuration, 5 nothing to check, 7 incomplete (a required check could not be made)."
-)
+_EPILOG = f"Exit codes: {'; '.join(f'{code:d} {code.sentence}' for code in ExitCode)}."
 
 app = typer.Typer(
     name="acgate",

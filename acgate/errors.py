@@ -30,6 +30,22 @@ class ExitCode(enum.IntEnum):
     NOTHING = 5
     INCOMPLETE = 7
 
+    @property
+    def sentence(self) -> str:
+        """What it says, in `--help` and in the documentation."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    ExitCode.PASS: "pass",
+    ExitCode.FAIL: "something was checked and is wrong",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.INTERNAL: "internal error",
+    ExitCode.USAGE: "bad arguments, configuration, tolerance file or target",
+    ExitCode.NOTHING: "nothing selected, nothing compared",
+    ExitCode.INCOMPLETE: "incomplete: a required check could not be made",
+}
+
 
 PRECEDENCE = (
     ExitCode.INTERRUPTED,
