@@ -277,6 +277,20 @@ def test_both_pipes_are_fenced_whichever_is_read_first(tmp_path: Path) -> None:
         assert f"::error::{text}" in done.stdout
 
 
+def test_complaints_that_wait_to_be_written_come_inside(tmp_path: Path) -> None:
+    """Both streams are emptied before the fence begins, and before it ends."""
+    (read_out, write_out), (read_err, write_err) = os.pipe(), os.pipe()
+    with os.fdopen(write_out, "w") as out, os.fdopen(write_err, "w") as err:
+        err.write("before")
+        with fenced(out, err):
+            err.write("::error::inside")
+        err.write("after")
+    with os.fdopen(read_out) as out, os.fdopen(read_err) as err:
+        found = FENCE.match(out.read())
+        assert found is not None
+        assert (found["inside"], found["after"], err.read()) == ("::error::inside", "", "beforeafter")
+
+
 def test_streams_that_are_no_pipes_stay_two(tmp_path: Path) -> None:
     """Nobody who sends complaints into a file of their own misses them there."""
     with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
@@ -297,7 +311,7 @@ def test_an_error_message_of_the_command_line_gives_no_commands(tmp_path: Path) 
     """What is printed after the report is fenced as well."""
     hostile = "x\n::add-mask::secret\n##[error]no"
     done = run(
-        ["-m", "acgate", "run", "--github", "--tracks", hostile],
+        ["-m", "acgate", "run", "--github", "--config", hostile],
         tmp_path,
         GITHUB_STEP_SUMMARY=str(tmp_path / "s.md"),
     )

@@ -152,6 +152,14 @@ def test_of_several_verdicts_the_worst_is_the_title(verdict: Make, case: MakeCas
         assert sum("what came of it" in line for line in rest) == 2
 
 
+def test_a_failure_is_called_one_also_where_the_run_did_not_come_to_its_end(
+    verdict: Make, case: MakeCase
+) -> None:
+    """What was found wrong before an interrupt stays found."""
+    made = verdict(case(Outcome.FAIL), outcome=Outcome.FAIL, exit_code=ExitCode.INTERRUPTED)
+    assert job_summary([made]).startswith("## ❌ acgate: failed\n")
+
+
 def test_notes_make_no_plain_pass(verdict: Make, case: MakeCase) -> None:
     """A pass with notes is said in these words."""
     text = job_summary([verdict(case(Outcome.WARN), outcome=Outcome.WARN)])
