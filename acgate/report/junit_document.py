@@ -13,7 +13,7 @@ from junit_xml import TestCase, TestSuite
 from acgate.errors import AcgateError
 from acgate.report.escape import name_line, one_line
 from acgate.report.junit_names import distinct_keys
-from acgate.report.junit_size import Entry, Written, cost, fitted
+from acgate.report.junit_size import LARGEST, Entry, Written, cost, fitted
 from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def document(
     family: JunitFamily = "xunit2",
     *,
     rest: str = "the JSON report has them",
+    largest: int = LARGEST,
 ) -> str:
     """Return the report of suites.
 
@@ -53,6 +54,7 @@ def document(
         properties: Of the run; JUnit has no place for them but a suite, so they stand in the first.
         family: Dialect.
         rest: Where a reader finds what had to be left out.
+        largest: Bytes that the document may have.
 
     Raises:
         AcgateError: The document does not say what its entries say (an internal error).
@@ -62,7 +64,8 @@ def document(
     run = _safe(properties)
     names = [name_line(suite.name) or "unnamed" for suite in suites]
     taken = sum(_SUITE + cost(name) for name in names) + sum(map(_size, (run, *own)))
-    written, left_out = fitted(entries, taken, properties=family == "xunit1", rest=rest)
+    figures = family == "xunit1"
+    written, left_out = fitted(entries, taken, properties=figures, rest=rest, largest=largest)
     if left_out:
         run["left_out"] = left_out
     root = ET.Element("testsuites", {"name": "acgate"})

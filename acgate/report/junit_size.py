@@ -11,7 +11,7 @@ from acgate.report.junit_names import distinct
 from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 LARGEST = 29_000_000
 """Bytes of a document; GitLab reads no file of 30 MB or more."""
@@ -19,12 +19,13 @@ LONGEST_TEXT = 20_000
 """Bytes of one text; the readers that make annotations of GitHub send at most 64 KB of it."""
 RED = frozenset({Outcome.FAIL, Outcome.ERROR})
 
-_LENGTHS = (300, 120, 60)
-_CASE = 60  # bytes of the tags of a case with nothing in it, indented
-_ELEMENT = 120  # of what a case holds; of file and line
-_PROPERTY = 50
-_FLOOR = 150  # room that every text has: for a line that says how much is left out
-_NOTE = 100
+# Characters of names and headlines, and bytes that every text has at least, until all fit.
+_STEPS = ((300, 160), (120, 160), (60, 40))
+_CASE = 60  # bytes of the tags of a case, indented
+_ELEMENT = 50  # of the tags of what it holds
+_PLACE = 20  # of file and line
+_PROPERTY = 45  # of the tags of one, and of what holds them
+_NOTE = 110  # of the line that says how much is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,13 @@ class Written:
 
 
 def fitted(
-    entries: Sequence[Entry], taken: int, *, properties: bool, rest: str, largest: int = LARGEST
+    entries: Sequence[Entry], taken: int, *, properties: bool, rest: str, largest: int
 ) -> tuple[list[Written], str]:
     """Return the entries as they are written, in the same order, and what had to be left out.
 
-    No case is left out, and none loses its name or its headline. Texts are cut only where all of
-    them do not fit: texts of failures and errors get what room there is, in equal shares, then
-    figures of other cases, then texts of other cases.
+    No case is left out, and none loses its name or its headline. The rest is cut only where it does
+    not fit: texts of failures and errors get the room there is, in equal shares, then come their
+    figures, then texts and figures of other cases.
 
     Args:
         entries: In the order of the document.
@@ -78,34 +79,40 @@ def fitted(
     """
     texts = [_body(entry) for entry in entries]
     costs = [min(cost(text), LONGEST_TEXT) if text else 0 for text in texts]
-    red = [entry.outcome in RED for entry in entries]
-    floors = sum(min(size, _FLOOR) + _ELEMENT for size in costs if size)
-    for longest in _LENGTHS:
+    tags = _CASE * len(entries) + _ELEMENT * sum(map(bool, texts))
+    tags += sum(len(entry.file.encode(errors="replace")) + _PLACE for entry in entries if entry.file)
+    for longest, floor in _STEPS:
         names = distinct(((entry.classname, entry.name) for entry in entries), longest)
         headlines = [
             _headline(entry, longest) if text else "" for entry, text in zip(entries, texts, strict=True)
         ]
         heads = cost("".join([*itertools.chain.from_iterable(names), *headlines]))
-        room = largest - taken - heads - floors - _CASE * len(entries)
+        room = largest - taken - heads - tags - sum(min(size, floor) for size in costs)
         if room >= 0:
             break
     figures = [_safe(entry.properties) if properties else {} for entry in entries]
-    room -= _cost_of_all(one for one, is_red in zip(figures, red, strict=True) if is_red)
-    of_red, spent = _share([size for size, is_red in zip(costs, red, strict=True) if is_red], room)
-    room -= spent
-    others = _cost_of_all(one for one, is_red in zip(figures, red, strict=True) if not is_red)
-    if lost_figures := others > max(room, 0):
-        figures = [one if is_red else {} for one, is_red in zip(figures, red, strict=True)]
-    else:
-        room -= others
-    of_others, _ = _share([size for size, is_red in zip(costs, red, strict=True) if not is_red], room)
-    limits = {True: _FLOOR + of_red, False: _FLOOR + of_others}
+    limits = {}
+    lost = set()
+    for is_red in (True, False):
+        chosen = [number for number, entry in enumerate(entries) if (entry.outcome in RED) is is_red]
+        share, spent = _share([costs[number] for number in chosen], floor, room)
+        limits[is_red] = floor + share
+        room -= spent
+        size = _cost_of_all([figures[number] for number in chosen])
+        if size <= max(room, 0):
+            room -= size
+        else:
+            lost.add("figures")
+            for number in chosen:
+                figures[number] = {}
+        if share < LONGEST_TEXT:
+            lost.add("long texts")
     written = [
-        Written(*name, headline, _cut(text, limits[is_red], rest) if text else "", one)
-        for name, headline, text, is_red, one in zip(names, headlines, texts, red, figures, strict=True)
+        Written(*name, headline, _cut(text, limits[entry.outcome in RED], rest) if text else "", one)
+        for entry, name, headline, text, one in zip(entries, names, headlines, texts, figures, strict=True)
     ]
-    cut = min(of_red, of_others) < LONGEST_TEXT
-    return written, _told(rest, cut=cut, lost_figures=lost_figures)
+    told = f"to stay under {largest:,} bytes, {' and '.join(sorted(lost))} were cut; {rest}"
+    return written, told if lost else ""
 
 
 def cost(text: str) -> int:
@@ -122,7 +129,7 @@ def _body(entry: Entry) -> str:
     if not text.lstrip().startswith(headline):
         text = f"{headline}\n{text}"
     # GitLab and Jenkins take what such a mark names for a file to attach; a model may print any text.
-    return text.strip("\n").replace("[[ATTACHMENT", "[ [ATTACHMENT") or _headline(entry, _LENGTHS[0])
+    return text.strip("\n").replace("[[ATTACHMENT", "[ [ATTACHMENT") or _headline(entry, _STEPS[0][0])
 
 
 def _headline(entry: Entry, longest: int) -> str:
@@ -133,16 +140,16 @@ def _safe(properties: Mapping[str, str]) -> dict[str, str]:
     return {name_line(key): one_line(value) for key, value in properties.items()}
 
 
-def _cost_of_all(properties: Iterable[Mapping[str, str]]) -> int:
+def _cost_of_all(properties: Sequence[Mapping[str, str]]) -> int:
     """Return the bytes of properties; their texts are joined, as one pass over them is fast."""
     parts = [part for one in properties for pair in one.items() for part in pair]
-    return cost("".join(parts)) + _PROPERTY * len(parts)
+    return cost("".join(parts)) + _PROPERTY * (len(parts) // 2 + sum(map(bool, properties)))
 
 
-def _share(sizes: Sequence[int], room: int) -> tuple[int, int]:
+def _share(sizes: Sequence[int], floor: int, room: int) -> tuple[int, int]:
     """Return the bytes above the floor that each text may have such that all fit, and their sum."""
     room = max(room, 0)
-    left, ordered = room, sorted(max(size - _FLOOR, 0) for size in sizes)
+    left, ordered = room, sorted(max(size - floor, 0) for size in sizes)
     for done, size in enumerate(ordered):
         share = left // (len(ordered) - done)
         if size > share:
@@ -157,16 +164,10 @@ def _cut(text: str, limit: int, rest: str) -> str:
     if len(text) * 6 <= limit or (size := cost(text)) <= limit:
         return text
     room = limit - _NOTE
+    if room <= 0:
+        return f"... {len(text):,} characters are left out"
     count = len(text) * room // size
     while cost(text[: count - count // 4]) + cost(text[len(text) - count // 4 :]) > room:
         count = count * 9 // 10
     note = f"... {len(text) - count:,} characters are left out here; {rest} ..."
     return f"{text[: count - count // 4]}\n{note}\n{text[len(text) - count // 4 :]}".strip("\n")
-
-
-def _told(rest: str, *, cut: bool, lost_figures: bool) -> str:
-    """Return a sentence on what is left out of the document, empty where nothing is."""
-    things = [*(["long texts"] * cut), *(["figures of cases that are not red"] * lost_figures)]
-    if not things:
-        return ""
-    return f"to stay under {LARGEST // 1_000_000} MB, {' and '.join(things)} were cut; {rest}"

