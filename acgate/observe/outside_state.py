@@ -84,11 +84,22 @@ class OutsideState:
         yield from _closures(self._model)
 
 
+def num_bytes(value: object) -> int:
+    """Return the bytes of a tensor or array, of a sparse one as if it were dense; 0 for anything else."""
+    match value:
+        case torch.Tensor():
+            return value.numel() * value.element_size()  # `nbytes` is not defined for sparse ones
+        case np.ndarray():
+            return int(value.nbytes)
+        case _:
+            return 0
+
+
 def _size(value: object, depth: int = 3) -> int:
     """Return the bytes of tensors and arrays in nested containers, as far as they are looked at."""
     match value:
         case torch.Tensor() | np.ndarray():
-            return int(value.nbytes)
+            return num_bytes(value)
         case dict() if depth:
             return sum(_size(item, depth - 1) for item in itertools.islice(value.values(), MAX_ITEMS))
         case list() | tuple() | set() | frozenset() | deque() if depth:

@@ -14,7 +14,7 @@ from torch import nn
 
 from acgate.evidence.names import WRAPPER_PARTS
 from acgate.observe import rng
-from acgate.observe.outside_state import MAX_BYTES
+from acgate.observe.outside_state import MAX_BYTES, num_bytes
 from acgate.run.put_back import (
     array_back,
     attribute_back,
@@ -231,7 +231,7 @@ def _namespace(namespace: types.ModuleType, values: dict[str, Any]) -> Callable[
 
 def _is_data(value: object) -> bool:
     """Say whether a global is a data set, which is read and never changed."""
-    return isinstance(value, torch.Tensor | np.ndarray) and int(value.nbytes) > MAX_BYTES
+    return num_bytes(value) > MAX_BYTES
 
 
 def _slots(kind: type) -> Iterator[str]:

@@ -120,3 +120,12 @@ def test_large_data_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     code.DATA["train"][0] += 1
     code.SMALL[0] += 1
     assert list(outside.changes()) == ["global SMALL"]
+
+
+def test_a_sparse_global_is_looked_at() -> None:
+    """A graph's adjacency matrix beside the model has no size in bytes that torch would tell, and is no error."""
+    module = namespace(adjacency=torch.eye(3).to_sparse())
+    outside = OutsideState(nn.Linear(1, 1), [module])
+    assert outside.changes() == {}
+    module.adjacency = (2 * torch.eye(3)).to_sparse()
+    assert list(outside.changes()) == ["global adjacency"]

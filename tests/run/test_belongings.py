@@ -184,7 +184,11 @@ def test_what_is_as_it_was_is_not_written_to():
     """A member of an enum refuses assignment, and a write counts as a change for a graph that saved a tensor."""
     namespace = types.ModuleType("unchanged")
     namespace.Kind = enum.Enum("Kind", "FIRST SECOND", module="unchanged")
-    namespace.tensor, namespace.named = torch.ones(2), Watched(a=1)
+    namespace.tensor, namespace.named, namespace.sparse = (
+        torch.ones(2),
+        Watched(a=1),
+        torch.eye(2).to_sparse(),
+    )
     belongings = Belongings(nn.Module(), dict, [namespace])
     kept = belongings.capture()
     belongings.restore(kept)
