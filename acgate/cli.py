@@ -155,12 +155,13 @@ def _on_github(request: Request) -> AbstractContextManager[Actions]:
 def _judge(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.report.files import ReportFiles
     from acgate.report.summary import summary
-    from acgate.spec.loading import family_of
+    from acgate.spec.loading import family_of, load_outputs
 
     assert request.run_dir is not None
-    family = family_of(request.settings["junit_family"])
-    files = ReportFiles(None, _path(request, "junitxml"), _path(request, "json"), family)
+    outputs = load_outputs(request.settings, None, Path.cwd())
+    files = ReportFiles(None, outputs.junitxml, outputs.json, outputs.junit_family)
     with _on_github(request) as github, files.open():
+        family_of(request.settings["junit_family"])  # refused here, where there is a place for the report
         github.check()
         from acgate import gate
 
