@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from acgate.errors import TargetError, message_of
 from acgate.spec.explain import did_you_mean
 from acgate.targets.hugging_face_draws import configurations
+from acgate.targets.hugging_face_image_text import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,7 @@ class Task(enum.Enum):
     MASKED_LM = "masked language modelling"
     IMAGE_CLASSIFICATION = "image classification"
     CTC = "speech recognition with CTC"
+    IMAGE_TEXT = "text after an image"
     TEXT_ONLY = "text after images or sounds, fed with text only"
     CAUSAL_LM = "causal language modelling"
     SEQUENCE_CLASSIFICATION = "classification of texts"
@@ -153,6 +155,8 @@ def _head(model_class: Any, task: Task) -> Head:
     required = {
         name for name, one in parameters.items() if one.default is one.empty and one.kind not in _UNNAMED
     }
+    if task is Task.TEXT_ONLY and model_class.config_class.model_type in FAMILIES:
+        task = Task.IMAGE_TEXT
     required |= {main} if isinstance(main, str) else set(main)
     return Head(model_class, task, frozenset(parameters), frozenset(required - {"self"}))
 

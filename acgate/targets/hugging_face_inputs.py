@@ -13,6 +13,7 @@ from acgate.targets import hugging_face_speech as speech
 from acgate.targets import hugging_face_text as texts
 from acgate.targets.hugging_face_draws import BATCH_SIZE, Draws
 from acgate.targets.hugging_face_heads import Task
+from acgate.targets.hugging_face_image_text import image_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -110,6 +111,7 @@ def _unlabelled(draws: Draws, names: frozenset[str]) -> dict[str, Any]:
 _DRAWN: dict[Task, Callable[[Draws], dict[str, Any]]] = {
     Task.CAUSAL_LM: _causal_lm,
     Task.TEXT_ONLY: _causal_lm,
+    Task.IMAGE_TEXT: image_text,
     Task.MASKED_LM: texts.masked_lm,
     Task.SEQ_TO_SEQ: texts.seq_to_seq,
     Task.SEQUENCE_CLASSIFICATION: texts.sequence_classification,

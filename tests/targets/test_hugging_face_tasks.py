@@ -197,8 +197,8 @@ HEADS: list[tuple[str, str, dict[str, Any], str, dict[str, tuple[int, ...]]]] = 
         {"input_ids": (2, 16), "labels": (2,)},
     ),
     (
-        "LlavaForConditionalGeneration",
-        "LlavaConfig",
+        "LlavaNextForConditionalGeneration",
+        "LlavaNextConfig",
         LLAVA,
         "text after images or sounds, fed with text only",
         {"input_ids": (2, 16), "labels": (2, 16)},
@@ -298,7 +298,9 @@ def test_the_processor_says_how_large_images_are(tmp_path: Path) -> None:
 
 def test_tokens_that_stand_for_something_else_are_not_drawn(tmp_path: Path) -> None:
     """An image, padding or end token among the words would ask for an image, or cut a text."""
-    target = load_target(directory(tmp_path, "LlavaForConditionalGeneration", "LlavaConfig", LLAVA), seed=1)
+    target = load_target(
+        directory(tmp_path, "LlavaNextForConditionalGeneration", "LlavaNextConfig", LLAVA), seed=1
+    )
     for batch in target.batches("long", 8):
         assert not torch.isin(batch["input_ids"], torch.tensor([0, 1, 2, 60])).any()
 
