@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from acgate.errors import UsageError
 from acgate.report.github_annotations import annotation_commands, problem_annotation
+from acgate.report.github_digest import problem_verdict
 from acgate.report.github_fence import fenced, flush, say
 from acgate.report.github_places import Places
 from acgate.report.github_summary import LIMIT, job_summary, problem_summary
@@ -16,6 +17,7 @@ from acgate.report.github_summary import LIMIT, job_summary, problem_summary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from acgate.errors import ExitCode
     from acgate.judge.verdict import Verdict
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -72,6 +74,10 @@ class Actions:
     def report(self, verdict: Verdict) -> None:
         """Take a verdict to tell of; of several, all are told together at the end."""
         self._verdicts.append(verdict)
+
+    def report_problem(self, place: str, message: str, exit_code: ExitCode) -> None:
+        """Take, among verdicts, what ended the work before there was one, such as that of a cell."""
+        self._verdicts.append(problem_verdict(place, message, exit_code))
 
     def _tell(self) -> None:
         assert self._environment is not None

@@ -34,11 +34,6 @@ def annotation_commands(verdicts: Sequence[Verdict], places: Places) -> list[str
         for digest in digests(verdict, outcome)
     ]
     errors = sum(one.startswith("::error ") for one in commands)
-    red = next((verdict for verdict in verdicts if verdict.exit_code is not ExitCode.PASS), None)
-    if red is not None and not errors:
-        # A run that is not well must be seen, also where no cell says why.
-        commands.insert(0, problem_annotation(red.headline, red.exit_code))
-        errors = 1
     left = len(commands) - MOST
     if left > 0:
         level = "error" if errors > MOST else "warning"

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from acgate.errors import ExitCode
 from acgate.judge.cause_text import advice_line, cause_lines, without_causes
 from acgate.judge.figures import against
+from acgate.judge.verdict import Verdict
 from acgate.report.wording import counted, finding_line
 from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from acgate.judge.verdict import Case, Cause, CellVerdict, Difference, TrackVerdict, Verdict
+    from acgate.judge.verdict import Case, Cause, CellVerdict, Difference, TrackVerdict
 
 WORDS = {
     Outcome.PASS: "passed",
@@ -32,9 +33,10 @@ class Digest:
     """All cases of one outcome in one track.
 
     Attributes:
-        track: Empty where the cell itself is told of, as no track says what is wrong with it.
+        cell: Its name, or that of the target where no cell says what is wrong.
+        track: Empty where no track says what is wrong.
         of: How many cases the track has.
-        headline: What is wrong, in one line, where no cause is known.
+        headline: What is wrong, where no cause is known.
         figure: The worst difference against its limit; empty where none was measured.
         advice: What to try; empty where nothing is known.
     """
@@ -88,7 +90,35 @@ def word_of(exit_codes: Iterable[ExitCode], outcomes: Iterable[Outcome] = ()) ->
 
 
 def digests(verdict: Verdict, outcome: Outcome) -> Iterator[Digest]:
-    """Yield what there is to tell of one outcome: of each track that has it, else of a cell that has it."""
+    """Yield what there is to tell of one outcome: of each track that has it, else of a cell that has it.
+
+    A run that is not well must be seen, also where no cell says why: then it tells of itself.
+    """
+    told = list(_of_cells(verdict, outcome))
+    yield from told
+    own = Outcome.FAIL if verdict.exit_code is ExitCode.FAIL else Outcome.ERROR
+    if verdict.exit_code is not ExitCode.PASS and outcome is own and not told:
+        other = Outcome.ERROR if own is Outcome.FAIL else Outcome.FAIL
+        if next(_of_cells(verdict, other), None) is None:
+            headline = f"{verdict.headline} (exit code {verdict.exit_code.value})"
+            yield Digest(verdict, verdict.target, "", outcome, (), 0, headline)
+
+
+def problem_verdict(place: str, message: str, exit_code: ExitCode) -> Verdict:
+    """Return the verdict that stands for work which ended before there was one.
+
+    Args:
+        place: What there is no verdict of, such as a cell.
+        message: Why, of any length.
+        exit_code: Never that of a pass.
+    """
+    assert exit_code is not ExitCode.PASS
+    return Verdict(
+        target=place, source="", outcome=Outcome.ERROR, exit_code=exit_code, headline=message, cells=()
+    )
+
+
+def _of_cells(verdict: Verdict, outcome: Outcome) -> Iterator[Digest]:
     for cell in verdict.cells:
         found = [
             _of_track(verdict, cell, track, outcome)

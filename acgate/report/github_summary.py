@@ -99,7 +99,7 @@ def _entry(digest: Digest) -> tuple[str, str]:
     short = "\n".join([head, "", *_lines(digest)])
     texts = digest.texts()
     if not texts:
-        return short, short
+        return f"{head}\n\n{block(digest.headline)}", short
     each = max(LONGEST_BLOCK // len(texts), 400)
     told = "\n\n".join(text if len(text) <= each else f"{text[:each]} ..." for text in texts)
     title = "everything about it"

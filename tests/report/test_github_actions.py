@@ -235,6 +235,23 @@ def test_several_verdicts_are_told_together(
     assert step.text.count("## ❌ acgate: failed\n") == 1
 
 
+def test_problems_and_verdicts_are_told_together(step: Step, failing: Verdict) -> None:
+    """Ten annotations for all of them, and each in its part of one summary."""
+    with step.actions.open() as actions:
+        actions.report_problem("ddp-float32", "the worker died\nwith <b> signal 9", ExitCode.INCOMPLETE)
+        actions.report(failing)
+        for number in range(10):
+            actions.report_problem(f"cell-{number}", "no plan", ExitCode.USAGE)
+    assert len(step.told) == 10
+    assert step.told[0].startswith("gradient[layers.3]")
+    assert step.told[1] == "the worker died\nwith <b> signal 9 (exit code 7)"
+    assert step.told[-1] == "3 more in the job summary"
+    assert step.text.startswith("## ❌ acgate: failed\n")
+    assert step.text.count("acgate: failed") == 1
+    assert "with &lt;b&gt; signal 9 (exit code 7)\n</pre>" in step.text
+    assert step.text.count("no plan (exit code 4)") == 10
+
+
 # With real pipes
 
 WRITER = """

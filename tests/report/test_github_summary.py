@@ -149,7 +149,7 @@ def test_of_several_verdicts_the_worst_is_the_title(verdict: Make, case: MakeCas
     for verdicts in (made, made[::-1]):
         title, *rest = job_summary(verdicts).splitlines()
         assert title.endswith(f" acgate: {TITLES[code]}")
-        assert sum("what came of it" in line for line in rest) == 2
+        assert sum(line.startswith("<code>tiny</code> (tiny.py): **what came of it**") for line in rest) == 2
 
 
 def test_a_failure_is_called_one_also_where_the_run_did_not_come_to_its_end(
@@ -180,8 +180,8 @@ def test_a_cell_that_no_track_tells_of_is_told() -> None:
         cell_of("b", outcome=Outcome.ERROR, expected=9, compared=3),
     )
     text = plain(shown(job_summary([made])).text)
-    assert "What: ValueError in forward at model.py:3: no <b>" in text
-    assert "What: 3 of 9 comparisons made" in text
+    assert "a\n\nValueError in forward at model.py:3: no <b>\n" in text
+    assert "b\n\n3 of 9 comparisons made\n" in text
     assert text.lower().count("could not be checked") == 5
 
 
