@@ -118,18 +118,19 @@ def test_the_gpu_job_is_switched_by_a_variable_alone(path: Path) -> None:
     assert jobs["gpu"]["runs-on"] == "${{ vars.ACGATE_GPU_RUNNER }}"
     [step] = aggregator(path)["steps"]
     assert step["env"]["GPU_RUNNER"] == "${{ vars.ACGATE_GPU_RUNNER }}"
+    assert step["env"]["GPU_REQUIRED"] == "false"
     assert all("if" not in job for name, job in jobs.items() if name not in {"gpu", CHECK})
 
 
 def conclude(
-    path: Path, results: dict[str, str], gpu_runner: str, tmp_path: Path
+    path: Path, results: dict[str, str], gpu_runner: str, tmp_path: Path, required: str = "false"
 ) -> subprocess.CompletedProcess[str]:
     """Run the script of the aggregator as the runner does, with these results."""
     [step] = aggregator(path)["steps"]
     told = re.sub(
         r"\$\{\{ needs\.(\w+)\.result \}\}", lambda match: results[match[1]], step["env"]["RESULTS"]
     )
-    return bash(step["run"], {"RESULTS": told, "GPU_RUNNER": gpu_runner}, tmp_path)
+    return bash(step["run"], {"RESULTS": told, "GPU_RUNNER": gpu_runner, "GPU_REQUIRED": required}, tmp_path)
 
 
 def bash(script: str, env: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -169,10 +170,23 @@ def test_a_gpu_job_that_is_switched_off_may_be_skipped_and_nothing_else(path: Pa
         assert done.returncode == (0 if fine else 1), (name, result, done.stdout)
 
 
+@workflows
+@pytest.mark.parametrize("required", ["true", "", "yes"])
+def test_a_gpu_that_is_required_may_never_be_skipped(path: Path, tmp_path: Path, required: str) -> None:
+    """Also where the variable is missing, as in pull requests from forks; only `false` allows it."""
+    names = aggregator(path)["needs"]
+    results = dict.fromkeys(names, "success")
+    assert conclude(path, results, "", tmp_path, required).returncode == 0
+    assert conclude(path, results | {"gpu": "skipped"}, "", tmp_path, required).returncode == 1
+
+
 def test_a_check_that_compares_nothing_is_red(tmp_path: Path) -> None:
     """Nobody looked, so nothing is known."""
     [step] = aggregator(OWN)["steps"]
-    assert bash(step["run"], {"RESULTS": "\n", "GPU_RUNNER": ""}, tmp_path).returncode == 1
+    assert (
+        bash(step["run"], {"RESULTS": "\n", "GPU_RUNNER": "", "GPU_REQUIRED": "false"}, tmp_path).returncode
+        == 1
+    )
 
 
 @pytest.mark.parametrize("path", [OWN, TEMPLATE, ACTION], ids=["own", "template", "action"])
