@@ -9,6 +9,7 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ import pytest
 import acgate.gate
 import acgate.pytesting.items
 import acgate.pytesting.summing_up  # noqa: F401
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).parent / "stub"
@@ -53,6 +57,7 @@ class Project:
     def __init__(self, path: Path, pytester: pytest.Pytester) -> None:
         self.path = path
         self._pytester = pytester
+        self._started: list[subprocess.Popen[str]] = []
         self.toml('model = "model.py"\n')
         (path / "model.py").write_text("")
 
@@ -87,7 +92,7 @@ class Project:
 
     def start(self, *arguments: str, real: bool = False, **environment: str) -> subprocess.Popen[str]:
         """Start pytest as a process of its own."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *self.arguments(*arguments, real=real)],
             cwd=self.path,
             env=self.environment(environment),
@@ -95,6 +100,14 @@ class Project:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End what a failed test left running."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
 
     def process(self, *arguments: str, real: bool = False, **environment: str) -> Session:
         """Run pytest as a process of its own."""
@@ -124,11 +137,13 @@ def _items(root: ET.Element) -> dict[str, Reported]:
 
 
 @pytest.fixture
-def project(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """An empty project; the test's module asks for the plugin `pytester`."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("CI", raising=False)
     pytester: pytest.Pytester = request.getfixturevalue("pytester")
-    return Project(pytester.path, pytester)
+    made = Project(pytester.path, pytester)
+    yield made
+    made.stop()
