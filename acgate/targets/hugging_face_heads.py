@@ -27,6 +27,7 @@ class Task(enum.Enum):
     IMAGE_CLASSIFICATION = "image classification"
     CTC = "speech recognition with CTC"
     IMAGE_TEXT = "text after an image"
+    IMAGE_TO_TEXT = "image to text"
     TEXT_ONLY = "text after images or sounds, fed with text only"
     CAUSAL_LM = "causal language modelling"
     SEQUENCE_CLASSIFICATION = "classification of texts"
@@ -157,6 +158,8 @@ def _head(model_class: Any, task: Task) -> Head:
     }
     if task is Task.TEXT_ONLY and model_class.config_class.model_type in FAMILIES:
         task = Task.IMAGE_TEXT
+    if task is Task.TEXT_ONLY and "input_ids" not in parameters and "pixel_values" in parameters:
+        task = Task.IMAGE_TO_TEXT
     required |= {main} if isinstance(main, str) else set(main)
     return Head(model_class, task, frozenset(parameters), frozenset(required - {"self"}))
 

@@ -31,7 +31,9 @@ def image_text(draws: Draws) -> dict[str, Tensor]:
     pictures = _grids(draws) if draws.config.model_type in _GRIDS else {"pixel_values": _images(draws)}
     inputs = text(draws)
     tokens, mask = inputs["input_ids"], inputs["attention_mask"]
-    places = torch.full((BATCH_SIZE, _num_tokens(draws)), int(draws.setting("image_token_id")))
+    places = torch.full(
+        (BATCH_SIZE, _num_tokens(draws)), int(draws.setting("image_token_id", "image_token_index"))
+    )
     shown = torch.cat(
         [torch.zeros_like(tokens[:, :1]), torch.ones_like(places), torch.zeros_like(tokens[:, 1:])], 1
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from acgate.targets.hugging_face_heads import Head
 
+_ABOUT_AN_IMAGE = frozenset({"git"})
+"""Model types whose texts always follow an image, which takes none of their tokens."""
 LENGTHS = {"short": 16, "default": 32, "medium": 64, "long": 128}
 
 
@@ -57,10 +59,13 @@ def _stream(draws: Draws) -> Iterator[dict[str, Any]]:
 
 def _causal_lm(draws: Draws) -> dict[str, Any]:
     inputs: dict[str, Any] = texts.causal_lm(draws)
-    names = draws.head.required if draws.head.task is Task.TEXT_ONLY else draws.head.parameters
-    if "pixel_values" in names:
-        inputs |= pictures.pixels(draws)  # it tells about an image
+    if "pixel_values" in draws.head.required or draws.config.model_type in _ABOUT_AN_IMAGE:
+        inputs |= pictures.pixels(draws)
     return inputs
+
+
+def _picture_to_text(draws: Draws) -> dict[str, Any]:
+    return pictures.pixels(draws) | texts.targets(draws)
 
 
 def _image_classification(draws: Draws) -> dict[str, Any]:
@@ -112,6 +117,7 @@ _DRAWN: dict[Task, Callable[[Draws], dict[str, Any]]] = {
     Task.CAUSAL_LM: _causal_lm,
     Task.TEXT_ONLY: _causal_lm,
     Task.IMAGE_TEXT: image_text,
+    Task.IMAGE_TO_TEXT: _picture_to_text,
     Task.MASKED_LM: texts.masked_lm,
     Task.SEQ_TO_SEQ: texts.seq_to_seq,
     Task.SEQUENCE_CLASSIFICATION: texts.sequence_classification,

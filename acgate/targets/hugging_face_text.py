@@ -46,6 +46,9 @@ def text(draws: Draws, rows: int = BATCH_SIZE, *, decoder: bool = False) -> dict
         tokens[:-1, -1] = end
         tokens[-1, last - 1] = end
     inputs = {"input_ids": tokens, "attention_mask": mask}
+    if "global_attention_mask" in draws.head.parameters:
+        inputs["global_attention_mask"] = torch.zeros_like(tokens)
+        inputs["global_attention_mask"][:, 0] = 1
     if "lang_ids" in draws.head.parameters:
         inputs["lang_ids"] = torch.zeros(rows, dtype=torch.long)
     if "bbox" in draws.head.parameters and not decoder:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from acgate.errors import TargetError
 from acgate.targets.blocks import find_blocks
@@ -147,60 +147,6 @@ def test_the_context_function_arrives(tmp_path: Path) -> None:
     assert len(asked) == 2
 
 
-class Library(nn.Module):
-    """A model whose library has the switch of one generation."""
-
-    supports_gradient_checkpointing = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(2, 2), nn.Tanh()) for _ in range(2))
-        self.run: Any = lambda layer, x: layer(x)
-        self.options: dict[str, Any] = {}
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = self.run(layer, x)
-        return x
-
-    def enable(self, options: dict[str, Any]) -> None:
-        self.options = options
-        self.run = partial(checkpoint, **options)
-
-
-class Earlier(Library):
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any]) -> None:
-        self.enable(gradient_checkpointing_kwargs)
-
-
-class Later(Library):
-    def activation_checkpointing_enable(self, activation_checkpointing_kwargs: dict[str, Any]) -> None:
-        self.enable(activation_checkpointing_kwargs)
-
-
-class Both(Later):
-    def gradient_checkpointing_enable(self, **_: object) -> None:
-        raise AssertionError("the deprecated switch was used")
-
-
-@pytest.mark.parametrize("library", [Earlier, Later, Both])
-def test_either_generation_of_the_switch_is_used(library: type[Library]) -> None:
-    """The new switch goes first, the old one serves where it is the only one, and both are non-reentrant."""
-    model = library()
-    switch_ac(model, None)
-    assert model.options == {"use_reentrant": False}
-    calls = forwards(model, lambda: model(torch.ones(1, 2)).sum().backward())
-    assert calls == {"layers.0": 2, "layers.1": 2}
-    switch_ac(model, _save_matmuls)
-    assert model.options["context_fn"] is _save_matmuls
-
-
-def test_a_model_without_the_switch_is_named() -> None:
-    """A model that does not support AC says so instead of running without it."""
-    with pytest.raises(TargetError, match="Linear does not support activation checkpointing"):
-        switch_ac(nn.Linear(1, 1))
-
-
 def test_a_library_model_without_switch_leaves_ac_to_acgate(tmp_path: Path) -> None:
     """Where the library cannot checkpoint a model, acgate's own policy applies."""
     path = tmp_path / "resnet"
@@ -224,6 +170,26 @@ def test_weights_are_drawn_under_the_seed_or_read(tmp_path: Path) -> None:
     assert model.lm_head.weight.dtype is torch.float32
     assert torch.equal(model.lm_head.weight, first.lm_head.weight.float())
     assert target.digest != bare.digest
+
+
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "T5ForConditionalGeneration"])
+def test_tied_weights_come_back_tied(tmp_path: Path, architecture: str) -> None:
+    """A model that was saved tied is one tensor again after loading, and its gradient survives AC bit by bit."""
+    path = directory(tmp_path, architecture, tie_word_embeddings=True)
+    load_target(str(path), seed=3).build_model().save_pretrained(path)
+    target = load_target(str(path), seed=4)
+    batch = target.batches("short", 1)[0]
+    gradients = []
+    for with_ac in (False, True):
+        model: Any = target.build_model()
+        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+        if with_ac:
+            switch_ac(model)
+        torch.manual_seed(0)
+        target.loss(model, batch).backward()
+        gradients.append(model.get_input_embeddings().weight.grad)
+    assert gradients[0].any()
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.filterwarnings("ignore:Passing `gradient_checkpointing`")
@@ -279,7 +245,10 @@ def test_a_bare_model_gets_the_usual_head(tmp_path: Path) -> None:
         ({"quantization_config": {"bits": 4}}, "has a quantization_config"),
         ({"model_type": "no_such_type"}, "cannot read this config.json"),
         ({"model_type": None}, "has no model_type"),
-        ({"architectures": ["LlamaForCausalLn"]}, "no inputs for LlamaForCausalLn.*did you mean .LlamaForCausalLM."),
+        (
+            {"architectures": ["LlamaForCausalLn"]},
+            "no inputs for LlamaForCausalLn.*did you mean .LlamaForCausalLM.",
+        ),
     ],
 )
 def test_unusable_configurations_say_why(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

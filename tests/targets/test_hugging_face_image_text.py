@@ -115,10 +115,9 @@ def test_an_image_is_read_with_the_text(
     tmp_path: Path, architecture: str, config: str, sizes: dict[str, Any], count: int
 ) -> None:
     """Both towers get gradients, places of the image have no label, and AC changes no gradient."""
-    try:
-        made = getattr(transformers, config)(**sizes, architectures=[architecture])
-    except (KeyError, ValueError) as error:  # an earlier version reads these settings elsewhere
-        pytest.skip(f"transformers {transformers.__version__} cannot make it so: {error}")
+    if architecture.startswith("Qwen") and transformers.__version__.startswith(("4.50", "4.51")):
+        pytest.skip("its settings had no part for the text then")
+    made = getattr(transformers, config)(**sizes, architectures=[architecture])
     made.save_pretrained(tmp_path / "model")
     target = load_target(str(tmp_path / "model"), seed=1)
     assert target.facts[0].detail.startswith("text after an image;")
