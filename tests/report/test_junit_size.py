@@ -7,6 +7,8 @@ import time
 import xml.etree.ElementTree as ET
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from junit_reading import breaks
 
 from acgate.errors import ExitCode
@@ -137,6 +139,51 @@ def test_failures_come_first(others: Outcome) -> None:
     for one in written[:10]:
         assert one.text.startswith("headline")
         assert "characters are left out here; see there" in one.text
+
+
+def test_texts_of_other_cases_get_only_the_room_that_failures_leave() -> None:
+    """Where neither fit, those of failures are cut and the others gone."""
+    outcomes = [Outcome.WARN] * 10 + [Outcome.FAIL] * 10
+    report = document([Suite("s", entries_of(outcomes, "x" * 20_000))], {}, largest=100_000)
+    assert 95_000 < len(report.encode()) <= 100_000
+    root = ET.fromstring(report.encode())
+    assert min(len(one.text or "") for one in root.iter("failure")) > 8000
+    assert max(len(one.text or "") for one in root.iter("system-out")) < 200
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    texts=st.lists(
+        st.tuples(
+            st.sampled_from(list(Outcome)),
+            st.sampled_from(["plain ", "&", '<"', "\u20ac", "\x1b"]),
+            st.integers(0, 3000),
+        ),
+        max_size=40,
+    ),
+    largest=st.integers(25_000, 100_000),
+    family=st.sampled_from(["xunit2", "xunit1"]),
+)
+def test_no_document_is_larger_than_it_may_be(
+    texts: list[tuple[Outcome, str, int]], largest: int, family: str
+) -> None:
+    """Whatever the mixture of results, texts, markup and figures, and whichever dialect."""
+    entries = [
+        Entry(
+            "class",
+            f"name {number}",
+            outcome,
+            "headline",
+            piece * count,
+            1.0,
+            "a&b.py",
+            3,
+            {"compared": "12"},
+        )
+        for number, (outcome, piece, count) in enumerate(texts)
+    ]
+    report = document([Suite("s", entries)], {"a": "b"}, family, largest=largest)  # type: ignore[arg-type]
+    assert len(report.encode()) <= largest
 
 
 def test_figures_of_cases_that_pass_go_before_a_text_of_a_failure_does() -> None:
