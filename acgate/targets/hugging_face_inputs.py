@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ABOUT_AN_IMAGE = frozenset({"git"})
 """Model types whose texts always follow an image, which takes none of their tokens."""
+_MUSIC = frozenset({"musicgen_decoder", "musicgen_melody_decoder"})
 LENGTHS = {"short": 16, "default": 32, "medium": 64, "long": 128}
 
 
@@ -58,6 +59,8 @@ def _stream(draws: Draws) -> Iterator[dict[str, Any]]:
 
 
 def _causal_lm(draws: Draws) -> dict[str, Any]:
+    if draws.config.model_type in _MUSIC:
+        return dict(texts.codebooks(draws))
     inputs: dict[str, Any] = texts.causal_lm(draws)
     if "pixel_values" in draws.head.required or draws.config.model_type in _ABOUT_AN_IMAGE:
         inputs |= pictures.pixels(draws)

@@ -18,8 +18,13 @@ def tensor_parallel_plan(model: nn.Module) -> dict[str, Any]:
     with one that the plan does not split (a tied head): splitting one of them would train them apart.
 
     Raises:
-        TargetError: The model has no plan.
+        TargetError: The model has no plan, or an adapter around it that no plan knows.
     """
+    if hasattr(model, "get_base_model"):
+        raise TargetError(
+            "transformers has no tensor-parallel plan for a model with an adapter of peft: leave out the"
+            " topologies tp and fsdp+tp, or load it in a Python file and define tensor_parallel_plan there"
+        )
     plan: dict[str, Any] = dict(getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {})
     if not plan:
         raise TargetError(

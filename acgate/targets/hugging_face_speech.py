@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 NAMES = frozenset({"input_values", "input_features"})
 """Of what models hear."""
 _MEL_BINS = 80
+_STACKED = {"granite_speech5_ctc": 4}
+"""Neighbouring frames and their changes that a model gets as one frame."""
 _REDUCTION = 8
 """Spectrograms have this many frames for each token of a bucket: convolutions shorten them."""
 _SAMPLES = 320
@@ -95,6 +97,7 @@ def _spectrogram(draws: Draws) -> tuple[Tensor, bool]:
         "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "feature_size"
     )
     bins = bins if isinstance(bins, int) else _MEL_BINS
+    bins *= _STACKED.get(draws.config.model_type, 1)
     positions = draws.setting("max_source_positions")
     if draws.setting("max_length") and draws.setting("frequency_stride"):
         return draws.noise(BATCH_SIZE, int(draws.setting("max_length")), bins), True

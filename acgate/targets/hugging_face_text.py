@@ -71,6 +71,15 @@ def causal_lm(draws: Draws) -> dict[str, Tensor]:
     return taken(draws, inputs) | {"labels": labels}
 
 
+def codebooks(draws: Draws) -> dict[str, Tensor]:
+    """Return music as tokens of several codebooks: a row for each of them, and all of them as labels."""
+    count = int(draws.config.num_codebooks)
+    inputs = text(draws, BATCH_SIZE * count)
+    tokens = inputs["input_ids"]
+    labels = tokens.reshape(BATCH_SIZE, count, -1).transpose(1, 2).contiguous()
+    return {"input_ids": tokens, "labels": labels}
+
+
 def masked_lm(draws: Draws) -> dict[str, Tensor]:
     """Return texts of which about 15 % of the tokens are hidden, at least one in each."""
     inputs = text(draws)

@@ -84,7 +84,7 @@ def _unusable(model: str, path: Path) -> str:
         hint = suggestion("config.json", (file.name for file in path.iterdir()))
         return f"the directory {model} has no config.json{hint}; {_FORMS}"
     if path.is_file():
-        if path.name == "config.json":
+        if path.name in _HUGGING_FACE:
             return f"{model} is a file; give its directory {path.parent}"
         return f"{model} is no Python file; {_FORMS}"
     names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []

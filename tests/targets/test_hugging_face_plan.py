@@ -57,3 +57,11 @@ def test_a_model_without_a_plan_says_what_to_do() -> None:
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
     with pytest.raises(TargetError, match="GPT2LMHeadModel has no tensor-parallel plan in this version"):
         tensor_parallel_plan(model)
+
+
+def test_an_adapter_has_no_plan_and_says_so() -> None:
+    """A plan splits layers by name, and an adapter puts others in their place."""
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(llama(), peft.LoraConfig(target_modules=["q_proj"]))
+    with pytest.raises(TargetError, match="no tensor-parallel plan for a model with an adapter"):
+        tensor_parallel_plan(model)
