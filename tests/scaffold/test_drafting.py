@@ -66,6 +66,7 @@ PLACES = {
     "beside": "model.py",
     "a package": "shop/net/model.py",
     "below src": "src/shop/model.py",
+    "in src itself": "src/words_of_mine.py",
     "a folder": "models/words.py",
     "a folder that is no Python name": "my-models/words.py",
 }
@@ -78,6 +79,13 @@ def test_the_target_imports_the_model_from_where_it_lies(make_project, place):
     packages = {f"{folder}/__init__.py": "" for folder in map(str, Path(path).parents) if "shop" in folder}
     root = make_project({path: WORDS, **packages})
     trained(drafted(root))
+
+
+def test_what_lies_in_src_is_imported_by_its_own_name(make_project):
+    """`src` is no package: an installed project has its modules without that prefix."""
+    root = make_project({"src/words_of_mine.py": WORDS})
+    write_project(root, model=None, github=False)
+    assert "from words_of_mine import WordModel" in (root / "acgate_target.py").read_text()
 
 
 def test_a_folder_of_scripts_that_import_each_other_works(make_project):

@@ -33,6 +33,15 @@ def test_a_target_comes_before_everything(make_project):
     assert [str(item.path) for item in scaffold.files] == ["acgate.toml"]
 
 
+def test_what_only_a_script_defines_makes_no_target(make_project):
+    """Names below `if __name__ == "__main__"` are not there when acgate imports the file."""
+    script = 'def build_model(): ...\nif __name__ == "__main__":\n    batches = []\n'
+    root = make_project({"gate.py": script, "model.py": WORDS})
+    assert found(root) == "acgate_target.py"
+    make_project({"gate.py": script.replace('__name__ == "__main__"', "True")})
+    assert found(root) == "gate.py"
+
+
 def test_of_several_targets_the_plainest_is_taken_and_the_others_are_named(make_project):
     """The target of an earlier `acgate init` first, then those near the root, those of tests last."""
     files = {"tests/aa.py": TARGET, "x/deep.py": TARGET, "zz.py": TARGET}

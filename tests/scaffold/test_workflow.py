@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from sample_projects import WORDS
 
@@ -97,6 +98,13 @@ def test_settings_of_pyproject_are_said_again_for_the_gpu(make_project):
     root = make_project({"pyproject.toml": '[tool.acgate]\nmodel = "t.py"\n', "t.py": TARGET})
     written(root)
     assert read_toml(root / "acgate-gpu.toml") == {"device": "cuda", "model": "t.py"}
+
+
+@pytest.mark.parametrize(("head", "branch"), [("topic", "main"), ("master", "master")])
+def test_the_branch_is_not_the_one_that_somebody_works_on(make_project, head, branch):
+    """Without a remote the usual branch is taken, unless the old name of it is checked out."""
+    root = make_project({".git/HEAD": f"ref: refs/heads/{head}\n", "model.py": WORDS})
+    assert written(root)[True]["push"] == {"branches": [branch]}
 
 
 def test_a_project_inside_a_repository(make_project):
