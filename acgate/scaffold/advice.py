@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import importlib.util
 import json
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -52,6 +53,13 @@ def pytest_advice(project: Path, config: str) -> str:
         else f"testpaths = {' '.join(wanted)}"
     )
     return f"{name} limits what `pytest` collects; so that it finds {config}, write there\n    {line}"
+
+
+def library_advice(target: Path) -> str:
+    """Say what has to be installed for a Hugging Face directory; empty where it is, or for other targets."""
+    if not (target / "config.json").is_file() or importlib.util.find_spec("transformers") is not None:
+        return ""
+    return "transformers reads this model, and is not installed:\n    python -m pip install 'acgate[hf]'"
 
 
 def ignore_advice(project: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,11 @@ class Project:
 
     Attributes:
         root: Its directory.
+        cut_short: The first file that was not read, because that would have taken too long.
     """
 
     root: Path
+    cut_short: list[Path] = field(default_factory=list)
 
     @cached_property
     def listing(self) -> Listing:
@@ -48,6 +50,11 @@ class Project:
         """The torch modules that it defines, by name."""
         return find_modules(self.sources)
 
+    @property
+    def seen_in_part(self) -> bool:
+        """Whether it is larger than what was looked at."""
+        return bool(self.cut_short) or ("listing" in vars(self) and not self.listing.complete)
+
     def _parsed(self, wanted: Callable[[bytes], bool]) -> Iterator[Source]:
         left = _MOST_BYTES
         for path in self.listing.python:
@@ -56,6 +63,7 @@ class Project:
                 continue
             left -= len(content)
             if left < 0:
+                self.cut_short.append(path)
                 return
             source = parse_source(path, content)
             if source is not None:

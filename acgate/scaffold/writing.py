@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.errors import UsageError
-from acgate.scaffold.advice import ignore_advice, pytest_advice
+from acgate.scaffold.advice import ignore_advice, library_advice, pytest_advice
 from acgate.scaffold.drafting import Choice
 from acgate.scaffold.naming import name_model
 from acgate.scaffold.project import Project
@@ -15,7 +15,6 @@ from acgate.scaffold.project_files import Written, is_there, write_new
 from acgate.scaffold.searching import new_target, search
 from acgate.scaffold.settings_text import quoted, settings_text
 from acgate.scaffold.target_text import MARK
-from acgate.scaffold.walk import MOST_ENTRIES
 from acgate.scaffold.workflow import workflow_files
 from acgate.spec.loading import CONFIG_NAME, find_config
 
@@ -74,12 +73,11 @@ def write_project(directory: Path, *, model: str | None, github: bool) -> Scaffo
     if github:
         texts |= _for_github(directory, configuration, choice)
     files = write_new(directory, texts)
-    if "listing" in vars(project) and not project.listing.complete:
-        notes.append(
-            f"the project is large: only its first {MOST_ENTRIES:,} files and folders were looked at"
-        )
+    if project.seen_in_part:
+        notes.append("the project is large, and only what lies near its root was looked at; see --model")
     config = configuration.source if configuration is not None else CONFIG_NAME
-    advice = (*notes, pytest_advice(directory, config), ignore_advice(directory))
+    needs = library_advice(directory / choice.setting)
+    advice = (*notes, needs, pytest_advice(directory, config), ignore_advice(directory))
     lines = _to_fill_in(directory, choice.setting)
     return Scaffold(directory, choice.why, files, config, lines, tuple(filter(None, advice)))
 

@@ -249,3 +249,12 @@ def test_from_nothing_to_a_verdict(make_project):
         if arguments[0] == "init":
             assert "next:\n  cd project\n  python -m acgate plan " in done.stdout
     assert "PASS" in done.stdout
+
+
+def test_a_project_that_was_seen_in_part_says_so(make_project):
+    """More source code than is read in a few seconds: what lies deep may be missed, and that is said."""
+    filler = "import torch\nclass Filler: pass\n# " + "long " * 200_000
+    root = make_project({"model.py": WORDS} | {f"deep/filler_{n}.py": filler for n in range(4)})
+    scaffold = write_project(root, model=None, github=False)
+    assert "class WordModel" in scaffold.why
+    assert any("only what lies near its root" in said for said in scaffold.advice)
