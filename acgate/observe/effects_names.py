@@ -7,11 +7,12 @@ import functools
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from types import CodeType, ModuleType
+    from types import ModuleType
 
     from acgate.evidence.trace_records import EffectKind
 
@@ -108,9 +109,21 @@ def functions_of(namespaces: Iterable[ModuleType]) -> Iterator[CodeType]:
                 continue
             held = vars(value).values() if isinstance(value, type) else (value,)
             for one in held:
-                code = getattr(getattr(one, "__func__", one), "__code__", None)
-                if code is not None:
-                    yield from _with_inner(code)
+                for layer in _unwrapped(getattr(one, "__func__", one)):
+                    code = getattr(layer, "__code__", None)
+                    if isinstance(code, CodeType):
+                        yield from _with_inner(code)
+
+
+def _unwrapped(function: object) -> Iterator[object]:
+    """Yield a function and those that decorators such as `contextmanager` wrapped."""
+    seen: set[int] = set()
+    while id(function) not in seen:
+        seen.add(id(function))
+        yield function
+        if "__wrapped__" not in getattr(function, "__dict__", {}):
+            return
+        function = vars(function)["__wrapped__"]
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from acgate.evidence.trace_records import Moved
 from acgate.observe.call_origin import line_text
-from acgate.observe.effects_names import ABSENT, functions_of, uses, words_of
+from acgate.observe.effects_names import ABSENT, SETTING, functions_of, uses, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
@@ -74,7 +74,7 @@ def moved(
         read = _lines(words, own_code, called, stores=False)
         if not read and effect.kind != "setting":
             continue
-        stores = None if effect.kind == "setting" else True  # to name a switch is to set it
+        stores = None if effect.name.startswith(SETTING) else True  # to name a switch is to set it
         inside = _lines(words, own_code, called, after, stores=stores)
         outside = _lines(words, "", others, after, stores=stores)
         own = effect.name in by_forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import itertools
@@ -19,7 +20,7 @@ from acgate.observe.effects import Surroundings
 from acgate.observe.observer import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from acgate.evidence.trace_records import Moved
 
@@ -182,6 +183,26 @@ def test_a_context_variable_is_told() -> None:
     token = REQUEST.set(3)
     (one,) = between(by_request, lambda _: REQUEST.reset(token))
     assert (one.kind, one.before, one.after) == ("setting", "3", "unset")
+
+
+@contextlib.contextmanager
+def requested() -> Iterator[None]:
+    token = REQUEST.set(3)
+    try:
+        yield
+    finally:
+        REQUEST.reset(token)
+
+
+def test_a_line_that_only_reads_a_context_variable_did_not_set_it() -> None:
+    """What sets a context variable is looked for behind decorators, too, and no line that reads it is named."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(requested())
+    (one,) = between(by_request, lambda _: stack.close())
+    assert one.read_at == (line_of(by_request, "REQUEST"),)
+    assert one.stored_at
+    assert not set(one.stored_at) & set(one.read_at)
+    assert any(" in requested" in line for line in one.stored_at)
 
 
 def test_an_iterator_among_the_arguments_is_told() -> None:
