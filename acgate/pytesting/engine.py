@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 QUIET_SECONDS = 2.0
 """What takes longer than this says what it does."""
-_AGAIN_SECONDS = 15.0
+AGAIN_SECONDS = 15.0
 _GRACE = 10.0
 """Seconds in which an interrupted engine may put its own processes away."""
 _TAIL = 20
@@ -106,7 +106,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, progress: Callable[[str],
         try:
             process.wait(pause)
         except subprocess.TimeoutExpired:
-            pause = _AGAIN_SECONDS
+            pause = AGAIN_SECONDS
             lines = _read(log).splitlines()
             doing = lines[-1].strip() if lines else ""
             if doing != told or not told:

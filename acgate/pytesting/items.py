@@ -42,7 +42,7 @@ class ConfigFile(pytest.File):
         project = self._project()
         cache = self.config.cache if self.config.pluginmanager.hasplugin("cacheprovider") else None
         try:
-            plan = planned(project, cache, progress(self.config, f"{self.name}: plan"))
+            plan = planned(project, cache, progress(self.config, f"{self.name}: plan", collecting=True))
         except PlanError as error:
             raise self.CollectError(f"{self.nodeid}: {error}") from None
         except OSError as error:

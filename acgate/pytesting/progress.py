@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def progress(config: pytest.Config, what: str) -> Callable[[str], None]:
+def progress(config: pytest.Config, what: str, *, collecting: bool = False) -> Callable[[str], None]:
     """Return what shows a line about `what`; it shows nothing with `-q`."""
 
     def show(doing: str) -> None:
@@ -25,16 +25,18 @@ def progress(config: pytest.Config, what: str) -> Callable[[str], None]:
         capture = config.pluginmanager.get_plugin("capturemanager")
         # Whatever is written while a test runs is taken for its output.
         with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
-            _write(config, line)
+            _write(config, line, collecting=collecting)
 
     return show
 
 
-def _write(config: pytest.Config, line: str) -> None:
+def _write(config: pytest.Config, line: str, *, collecting: bool) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     name = worker(config)
     if reporter is not None and not name:
         reporter.ensure_newline()
+        if collecting and (reporter.isatty or config.get_verbosity() > 0):
+            reporter.write_line("")  # "collecting ..." stands there
         reporter.write_line(line)
         reporter.flush()
     else:

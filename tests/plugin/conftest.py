@@ -87,7 +87,8 @@ class Project:
         return self._session(int(result.ret), result.stdout.str() + result.stderr.str())
 
     def environment(self, environment: dict[str, str] | None = None) -> dict[str, str]:
-        paths = [*filter(None, [os.environ.get("ACGATE_TEST_PYTEST")]), str(ROOT), str(STUB)]
+        kept = os.environ.get("PYTHONPATH")
+        paths = [*([kept] if kept else []), str(ROOT), str(STUB)]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}
 
     def start(self, *arguments: str, real: bool = False, **environment: str) -> subprocess.Popen[str]:

@@ -185,3 +185,17 @@ def test_the_header_names_acgate_only_where_it_is_used(project):
     session = project.pytest()
     assert session.code == 0
     assert "acgate" not in session.out.replace(str(project.path), "")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_long_run_says_what_it_does(project, monkeypatch, quiet):
+    """A line tells what a run that takes long is doing, also while items are collected; none with `-q`."""
+    monkeypatch.setenv("STUB_QUIET", "0.1")
+    project.answers(
+        plan(tracks=["block"]),
+        {CELL: {**answer(good("block")), "sleeps": 0.5, "says": "[3/9] block"}},
+        sleeps=0.5,
+    )
+    out = project.pytest(*(["-q"] if quiet else ["-v"])).out
+    assert (f"\nacgate: acgate.toml::{CELL}: [3/9] block\n" in out) is not quiet
+    assert ("\nacgate: acgate.toml: plan: [1]" in out) is not quiet

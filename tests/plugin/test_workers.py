@@ -15,28 +15,36 @@ GREEN_TOO = answer(good("block"), good("selective"), cell=OTHER_CELL)
     ("distribution", "cache"), [("load", "no:cacheprovider"), ("loadscope", "cacheprovider")]
 )
 def test_workers_share_the_plan_and_the_run_of_a_cell(project, distribution, cache):
-    """However items are dealt out, acgate is asked once for the plan and once for each cell."""
-    project.answers(plan((CELL, OTHER_CELL)), {CELL: GREEN, OTHER_CELL: GREEN_TOO})
-    session = project.process(*XDIST, "--dist", distribution, "-p", cache, "--acgate-required=single-*")
+    """However items are dealt out, acgate is asked once for each; what takes long says what it does."""
+    slow = {**GREEN, "sleeps": 0.8, "says": "[3/9] block"}
+    project.answers(plan((CELL, OTHER_CELL)), {CELL: slow, OTHER_CELL: GREEN_TOO})
+    session = project.process(
+        *XDIST, "--dist", distribution, "-p", cache, "--acgate-required=single-*", STUB_QUIET="0.2"
+    )
     assert session.code == 0, session.out
     assert len(session.items) == 4 * len(CHECKS)
     assert set(session.outcomes().values()) == {"passed"}
     assert len(project.calls("plan")) == 1
     assert len(project.calls("run")) == 2
     assert f"pass  acgate.toml::{OTHER_CELL}" in session.out
+    assert f"acgate: acgate.toml::{CELL}: [3/9] block [gw" in session.out
 
 
 def test_the_controller_knows_what_workers_saw(project):
-    """A red case that was deselected, a count of the deselected, figures: all arrive at the controller."""
-    judged = answer(bad("block", "loss"), good("selective"))
-    project.answers(plan((CELL, OTHER_CELL)), {CELL: judged})
-    session = project.process(*XDIST, "-k", "float32 and block and structure", "--acgate-required=*bfloat16")
+    """Headlines, figures, red cases among the deselected, their count: all arrive at the controller."""
+    judged = answer(bad("block", "structure"), good("selective"))
+    hidden = answer(bad("block", "loss"), good("selective"), cell=OTHER_CELL)
+    project.answers(plan((CELL, OTHER_CELL, "single-float64")), {CELL: judged, OTHER_CELL: hidden})
+    session = project.process(*XDIST, "-k", "not float64 and block and structure", "--acgate-required=*64")
     assert session.code == 1
-    assert set(session.outcomes().values()) == {"passed"}
+    assert session.items[f"{CELL}.block.structure"].message == "structure is fail"
+    assert f"FAILED acgate.toml::{CELL}::block::structure - structure is fail" in session.out
+    assert session.items[f"{OTHER_CELL}.block.structure"].outcome == "passed"
+    assert session.items[f"{OTHER_CELL}.block.structure"].properties["acgate.compared"] == "7"
+    assert f"acgate: acgate.toml::{OTHER_CELL}: no item that ran was red, but" in session.out
     assert "deselected and red: block::loss" in session.out
-    assert f"deselected: {4 * len(CHECKS) - 1} of {4 * len(CHECKS)} checks" in session.out
-    assert f"acgate.toml::{OTHER_CELL} (deselected)" in session.out
-    assert session.items[f"{CELL}.block.structure"].properties["acgate.compared"] == "7"
+    assert f"deselected: {6 * len(CHECKS) - 2} of {6 * len(CHECKS)} checks" in session.out
+    assert "acgate.toml::single-float64 (deselected)" in session.out
 
 
 def test_a_worker_that_crashes_leaves_a_red_cell(project):
@@ -47,20 +55,3 @@ def test_a_worker_that_crashes_leaves_a_red_cell(project):
     assert "passed" not in session.outcomes().values()
     assert len(project.calls("run")) == 1
     assert "ended while it ran this cell, before there was a verdict" in session.out
-
-
-def test_a_red_headline_arrives_through_a_worker(project):
-    """The first line of a failure is its headline with workers as well."""
-    project.answers(plan(), {CELL: answer(bad("block", "loss"), good("selective"))})
-    session = project.process(*XDIST)
-    assert session.code == 1
-    assert session.items[f"{CELL}.block.loss"].message == "loss is fail"
-    assert f"FAILED acgate.toml::{CELL}::block::loss - loss is fail" in session.out
-
-
-def test_a_long_run_says_what_it_does(project):
-    """After two seconds a line tells, from a worker as well."""
-    project.answers(
-        plan(tracks=["block"]), {CELL: {**answer(good("block")), "sleeps": 2.5, "says": "[3/9] block"}}
-    )
-    assert f"acgate: acgate.toml::{CELL}: [3/9] block [gw" in project.process(*XDIST).out

@@ -13,7 +13,9 @@ _KEPT = []
 
 
 def pytest_configure() -> None:
-    _KEPT.append(engine.command)
+    _KEPT.append((engine.command, engine.QUIET_SECONDS, engine.AGAIN_SECONDS))
+    if "STUB_QUIET" in os.environ:
+        engine.QUIET_SECONDS = engine.AGAIN_SECONDS = float(os.environ["STUB_QUIET"])
     engine.command = lambda arguments: [
         sys.executable,
         "-I",
@@ -25,4 +27,4 @@ def pytest_configure() -> None:
 
 
 def pytest_unconfigure() -> None:
-    engine.command = _KEPT.pop()
+    engine.command, engine.QUIET_SECONDS, engine.AGAIN_SECONDS = _KEPT.pop()
