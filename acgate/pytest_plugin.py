@@ -40,13 +40,24 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect `acgate.toml`, and `pyproject.toml` where it has a table `[tool.acgate]`."""
-    if file_path.name == "acgate.toml" or (file_path.name == "pyproject.toml" and _configures(file_path)):
+    """Collect `acgate.toml`, `pyproject.toml` with a table `[tool.acgate]`, and `acgate-*.toml` by its name."""
+    if _is_ours(file_path, parent.session):
         from acgate.pytesting.items import ConfigFile
 
         node: pytest.Collector = ConfigFile.from_parent(parent, path=file_path)
         return node
     return None
+
+
+def _is_ours(path: Path, session: pytest.Session) -> bool:
+    match path.name:
+        case "acgate.toml":
+            return True
+        case "pyproject.toml":
+            return _configures(path)
+        case name:
+            # Such as one for a GPU: it is run where it is named on the command line.
+            return name.startswith("acgate-") and name.endswith(".toml") and session.isinitpath(path)
 
 
 def _configures(path: Path) -> bool:

@@ -49,8 +49,13 @@ class Project:
 
     @property
     def records(self) -> Path:
-        """Where this session keeps what its workers share."""
-        return self.out / ".sessions" / self.session
+        """Where this session keeps what its workers share about this file; others may have the same `out`."""
+        name = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
+        return self._sessions / self.session / name
+
+    @property
+    def _sessions(self) -> Path:
+        return self.out / ".sessions"
 
     def run_directory(self, cell: str) -> Path:
         """Where the evidence of a cell lies."""
@@ -58,7 +63,7 @@ class Project:
 
     def lock(self, name: str) -> Path:
         """Held by whoever works on `name`, in this session or another."""
-        return self.out / ".sessions" / f"{name}.lock"
+        return self._sessions / f"{name}.lock"
 
     def arguments(self, command: str) -> list[str]:
         """Return the arguments that say to acgate what pytest was told."""
@@ -84,7 +89,7 @@ class Project:
         ignore = self.out / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
-        for other in self.records.parent.iterdir():
+        for other in self._sessions.iterdir():
             if other.is_dir() and time.time() - other.stat().st_mtime > _KEPT_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
 
@@ -109,6 +114,8 @@ def project_of(
     else:
         named = table.get("out")
         out = path.parent / (named if isinstance(named, str) and named else DEFAULT_OUT) / "pytest"
+    if path.stem not in {"acgate", "pyproject"}:  # it lies beside another
+        out /= path.stem
     # pytest puts these on its own path; a target below them is found by its processes, too.
     added = [str(entry) for entry in config.getini("pythonpath")]
     environment = {}

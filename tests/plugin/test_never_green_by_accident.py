@@ -52,6 +52,16 @@ def test_verdict_and_exit_code_must_agree(project, code):
     assert f"acgate ended with exit code {int(code)}, but its verdict says" in errors_of(session)[0]
 
 
+def test_two_projects_with_one_directory_of_results_are_judged_apart(project):
+    """Cells of the same name in two projects do not read each other's verdict."""
+    for where, judged in (("first", GREEN), ("second", RED)):
+        project.toml('out = "../results"\n', f"{where}/acgate.toml")
+        project.answers(plan(), {CELL: judged}, where)
+    session = project.pytest("first", "second")
+    assert session.code == 1
+    assert session.having("failed") == [f"second.acgate.toml.{CELL}.block.gradient[layers.1]"]
+
+
 def test_the_verdict_must_be_about_the_cell(project):
     """A verdict that speaks of another cell judges nothing here."""
     project.answers(plan(), {CELL: GREEN_TOO})

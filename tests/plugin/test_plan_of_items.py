@@ -184,3 +184,16 @@ def test_modules_of_the_project_are_found(project):
     project.answers(plan(), {CELL: GREEN})
     assert project.pytest().code == 0
     assert project.calls("run")[0]["pythonpath"].split(":")[0] == str(project.path / "src")
+
+
+def test_another_configuration_is_named_on_the_command_line(project):
+    """`acgate-gpu.toml` is collected where it is given, with results beside those of `acgate.toml`."""
+    project.toml("", "acgate-gpu.toml")
+    project.answers(plan(), {CELL: GREEN})
+    assert len(project.pytest().items) == 2 * len(CHECKS)
+    session = project.pytest("acgate.toml", "acgate-gpu.toml")
+    assert session.code == 0, session.out
+    assert f"pass  acgate-gpu.toml::{CELL}" in session.out
+    outs = {one for call in project.calls("run") for one in call["arguments"] if one.startswith("--out=")}
+    here = project.path / "acgate-out/pytest"
+    assert outs == {f"--out={here / CELL}", f"--out={here / 'acgate-gpu' / CELL}"}
