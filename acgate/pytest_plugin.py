@@ -40,7 +40,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect `acgate.toml`, `pyproject.toml` with a table `[tool.acgate]`, and `acgate-*.toml` by its name."""
+    """Collect `acgate.toml`, `pyproject.toml` with a table for acgate, and `acgate-*.toml` by its name."""
     if _is_ours(file_path, parent.session):
         from acgate.pytesting.items import ConfigFile
 
