@@ -92,6 +92,7 @@ def run_pytest(folder: Path, fault: str) -> Told:
     if fault != GREEN:
         subprocess.run(["git", "apply", str(PATCHES[fault])], cwd=folder, check=True)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the plugin may be installed as well
     command = [sys.executable, "-m", "pytest", "-p", "acgate.pytest_plugin", "--junitxml=report.xml"]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
