@@ -47,6 +47,7 @@ class CellRun:
         verdict: None where there is none.
         problem: Why there is no verdict that can be used; empty where there is one.
         evidence: The run directory.
+        log: What acgate printed.
         here: This process ran it.
     """
 
@@ -56,6 +57,7 @@ class CellRun:
     problem: str
     seconds: float
     evidence: Path
+    log: Path
     here: bool
 
     @property
@@ -109,7 +111,7 @@ def _run(  # noqa: PLR0917 - the parts of one step
             ],
             directory=project.directory,
             environment=project.environment,
-            log=project.records / f"{cell}.log",
+            log=_log(project, cell),
             progress=progress,
         )
     except BaseException as error:
@@ -139,7 +141,16 @@ def _understood(project: Project, cell: str, record: Record, answer: Path, *, he
         code = _SAFE_CODE
     if verdict is None and code == 0:
         code = _SAFE_CODE
-    return CellRun(cell, code, verdict, problem, record.seconds, project.run_directory(cell), here)
+    return CellRun(
+        cell=cell,
+        code=code,
+        verdict=verdict,
+        problem=problem,
+        seconds=record.seconds,
+        evidence=project.run_directory(cell),
+        log=_log(project, cell),
+        here=here,
+    )
 
 
 def _verdict(answer: Path, cell: str, code: int) -> tuple[Verdict | None, str]:
@@ -154,6 +165,10 @@ def _verdict(answer: Path, cell: str, code: int) -> tuple[Verdict | None, str]:
         named = ", ".join(one.cell for one in verdict.cells) or "no cell"
         return None, f"acgate was to judge {cell}, but its verdict speaks of {named}"
     return verdict, ""
+
+
+def _log(project: Project, cell: str) -> Path:
+    return project.records / f"{cell}.log"
 
 
 def _read(path: Path) -> Record | None:

@@ -182,7 +182,7 @@ class CheckItem(pytest.Item):
             crash.message, crash.path, crash.lineno = told.headline(judged), str(self.path), 1
 
     def _text(self, judged: Judged, run: CellRun) -> str:
-        return told.message(judged, run, self._shown(run.evidence))
+        return told.message(judged, run, self._shown(run.log if run.verdict is None else run.evidence))
 
     def _shown(self, path: Path) -> str:
         directory = self.config.invocation_params.dir

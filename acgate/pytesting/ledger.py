@@ -105,6 +105,14 @@ class Ledger:
                 ]
                 yield f"{place}: no item that ran was red, but " + "; ".join(filter(None, [why, *told_of]))
 
+    def untouched(self) -> list[str]:
+        """Return the cells that were not deselected altogether, and still not judged."""
+        return [
+            place
+            for place, count in self.planned.items()
+            if place not in self.judged and len(self.deselected.get(place, ())) < count
+        ]
+
     def lacking(self, required: Iterable[str]) -> Iterator[str]:
         """Yield a sentence for each required cell that was not judged."""
         for glob in required:

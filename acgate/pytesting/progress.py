@@ -41,5 +41,5 @@ def _write(config: pytest.Config, line: str, *, collecting: bool) -> None:
         reporter.flush()
     else:
         # A worker of xdist has no terminal; its standard error is that of the controller.
-        sys.stderr.write(f"\n{line} [{name}]\n")
+        sys.stderr.write(f"\n{line} [{name}]\n" if name else f"{line}\n")
         sys.stderr.flush()

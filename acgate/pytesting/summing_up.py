@@ -35,6 +35,8 @@ def complaints(config: pytest.Config, ledger: Ledger) -> list[str]:
 
 def write(reporter: pytest.TerminalReporter, ledger: Ledger, why: list[str]) -> None:
     """Write the section about acgate."""
+    if reporter.config.getoption("collectonly", default=False):
+        return
     lines = list(_lines(ledger))
     if not lines and not why:
         return
@@ -60,6 +62,8 @@ def _lines(ledger: Ledger) -> Iterator[str]:
     for path, why in ledger.unknown.items():
         first = why.splitlines()[0] if why else ""
         yield f"{path}: the survey failed, so each track has one item: {first}"
+    if untouched := ledger.untouched():
+        yield f"not judged, as none of its items ran: {', '.join(untouched)}"
     if ledger.deselected:
         count = sum(len(names) for names in ledger.deselected.values())
         whole = [p for p, names in ledger.deselected.items() if len(names) >= ledger.planned.get(p, 0)]

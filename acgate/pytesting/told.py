@@ -34,7 +34,13 @@ def headline(judged: Judged) -> str:
 
 
 def message(judged: Judged, run: CellRun, evidence: str) -> str:
-    """Return the message of a red item: acgate's own words, then where the evidence lies."""
+    """Return the message of a red item: acgate's own words, then where to read on.
+
+    Args:
+        judged: What became of the item.
+        run: What became of its cell.
+        evidence: The run directory; where there is no verdict, the log.
+    """
     parts = [visible(judged.why)] if judged.why else []
     parts += [_case_text(case) for case in judged.own if case.outcome in RED]
     for of, case in judged.further:
@@ -45,7 +51,10 @@ def message(judged: Judged, run: CellRun, evidence: str) -> str:
         parts.append(
             visible(f"{raised.type} in {raised.phase}: {raised.message}\n{raised.traceback}").rstrip()
         )
-    parts.append(f"evidence: {evidence} (python -m acgate judge {evidence} -v says everything)")
+    if run.verdict is None:
+        parts.append(f"log: {evidence}")
+    else:
+        parts.append(f"evidence: {evidence} (python -m acgate judge {evidence} -v says everything)")
     return inert("\n\n".join(dict.fromkeys(parts)))
 
 

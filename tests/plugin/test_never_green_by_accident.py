@@ -202,6 +202,22 @@ def test_what_is_deselected_is_counted(project):
     )
 
 
+def test_what_a_conftest_skips_is_said(project):
+    """A cell of which a mark skips every item was not judged; the summary says so, and a requirement fails."""
+    (project.path / "conftest.py").write_text(
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        item.add_marker(pytest.mark.skip(reason='no time'))\n"
+    )
+    project.answers(plan(), {CELL: GREEN})
+    session = project.pytest()
+    assert session.code == 0
+    assert f"not judged, as none of its items ran: acgate.toml::{CELL}" in session.out
+    assert not project.calls("run")
+    assert project.pytest("--acgate-required=*").code == 1
+
+
 @pytest.mark.parametrize(
     ("required", "code", "says"),
     [
