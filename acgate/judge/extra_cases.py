@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 
 ORDINARY = frozenset({Schedule.ACCUMULATE})
 TWO_FORWARDS = "two-forwards"
-_PLANTED = {Catch.CAUGHT: Outcome.PASS, Catch.NO_EFFECT: Outcome.SKIPPED}
+_PLANTED = {
+    Catch.CAUGHT: Outcome.PASS,
+    Catch.SIGNS_ONLY: Outcome.SKIPPED,
+    Catch.NO_EFFECT: Outcome.SKIPPED,
+}
 
 
 def extra_cases(context: TrackContext) -> Iterator[Judged]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from acgate.spec.tolerances import Tolerances
 
 Role = Literal["track", "audit", "planted"]
-PLANT_KINDS: tuple[Literal["scale", "rng"], ...] = ("scale", "rng")
+PLANT_KINDS: tuple[Literal["scale", "sign", "rng"], ...] = ("scale", "sign", "rng")
 NUMERIC = frozenset({Quantity.LOSS, Quantity.GRADIENT, Quantity.INPUT_GRADIENT, Quantity.UPDATE})
 """What an audit or a planted fault is judged by; buffers and state are side effects there."""
 

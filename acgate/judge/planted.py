@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from acgate.judge.compare import compare, tensors_of
@@ -34,6 +34,10 @@ class Catch(enum.StrEnum):
     CAUGHT = "caught"
     MISSED = "missed"
     NOT_PUT_IN = "could not be put in"
+    SIGNS_ONLY = (
+        "had no effect: gradients of this region depend on what it recomputes by signs only, as behind ReLU;"
+        " a change of sign was planted instead"
+    )
     NO_EFFECT = "had no effect: the region seeds its own generators, or its numbers reach no gradient"
     RAISED = "raised, which proves nothing about the comparison"
     PROBLEM = "could not be run"
@@ -62,7 +66,8 @@ def plants(inputs: CellInputs, noise: Noise) -> dict[str, Plant]:
     They are planted in the second step where there is one: with a readout or gate that starts at
     zero, as adapters have them, no replay reaches a gradient in the first.
 
-    A scaled replay always; a replay that draws other numbers where a region of a track draws any.
+    A scaled replay always, and where that changes nothing at all one that changes signs; a replay that
+    draws other numbers where a region of a track draws any.
     Without an AC track that ran to its end there is nothing to plant in.
     """
     carrier = _carrier(inputs)
@@ -72,6 +77,9 @@ def plants(inputs: CellInputs, noise: Noise) -> dict[str, Plant]:
     step = min(1, inputs.spec.steps - 1)
     scale = Plant(kind="scale", region=region, rank=rank, step=step, factor=_factor(inputs, noise))
     wanted = {planted_name(track, "scale"): scale}
+    made = inputs.run(planted_name(track, "scale"))
+    if made is not None and _changes_nothing(inputs, made):
+        wanted[planted_name(track, "sign")] = scale.model_copy(update={"kind": "sign", "factor": -1.0})
     for candidate in _by_preference(inputs):
         drawing = [r for r in _regions(inputs, candidate) if _redraws(r)]
         if drawing:
@@ -96,7 +104,22 @@ def judge_planted(inputs: CellInputs, noise: Noise) -> tuple[PlantedResult, ...]
     # A fault that was planted stands for its kind, whichever region would be chosen today.
     kinds = {plant.kind for plant in made.values()}
     due = {name: plant for name, plant in wanted.items() if plant.kind not in kinds}
-    return tuple(_judge(inputs, noise, name, plant) for name, plant in (made | due).items())
+    results = [_judge(inputs, noise, name, plant) for name, plant in (made | due).items()]
+    sign_caught = any(one.plant.kind == "sign" and one.catch is Catch.CAUGHT for one in results)
+    return tuple(_excused(inputs, one) if sign_caught else one for one in results)
+
+
+def _excused(inputs: CellInputs, result: PlantedResult) -> PlantedResult:
+    """Where a change of sign was caught, take a scale that changed nothing for no proof of blindness."""
+    run = inputs.run(result.run)
+    if result.plant.kind != "scale" or result.catch is not Catch.MISSED or run is None:
+        return result
+    return replace(result, catch=Catch.SIGNS_ONLY) if _changes_nothing(inputs, run) else result
+
+
+def _changes_nothing(inputs: CellInputs, run: TrackEvidence) -> bool:
+    """Say whether a run with a fault, planted in it for certain, is bit for bit the track without."""
+    return run.planted and not run.raised and not _own_hashes(inputs, run)
 
 
 def _judge(inputs: CellInputs, noise: Noise, name: str, plant: Plant) -> PlantedResult:

@@ -206,7 +206,8 @@ def two_forwards(findings: Sequence[Finding], compared: int) -> Message:
 def planted(result: PlantedResult, problem: str | None) -> Message:
     """Word what became of a planted fault."""
     plant = result.plant
-    fault = f"factor {plant.factor:.6g}" if plant.kind == "scale" else "RNG not restored"
+    faults = {"scale": f"factor {plant.factor:.6g}", "sign": "other signs", "rng": "RNG not restored"}
+    fault = faults[plant.kind]
     what = f"planted fault ({fault} in the replay of region {plant.region})"
     if result.catch is Catch.CAUGHT:
         bad = sum(ruling.outcome is Outcome.FAIL for ruling in result.rulings)

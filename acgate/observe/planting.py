@@ -39,12 +39,12 @@ class Planting:
         """Count steps: a fault is planted in the one that it is meant for."""
         self._step += 1
 
-    def _meant(self, region: Region, kind: str) -> bool:
+    def _meant(self, region: Region, *kinds: str) -> bool:
         plant = self._plant
         return (
             self._armed
             and plant is not None
-            and plant.kind == kind
+            and plant.kind in kinds
             and plant.step == self._step
             and region.counted
             and region.index == plant.region
@@ -53,7 +53,7 @@ class Planting:
 
     def wants_scale(self, region: Region) -> bool:
         """Say whether what this region recomputed is to be scaled."""
-        return self._meant(region, "scale")
+        return self._meant(region, "scale", "sign")
 
     def wants_numbers(self, region: Region) -> bool:
         """Say whether this replay is to draw other random numbers."""

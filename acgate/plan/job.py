@@ -26,14 +26,15 @@ class Plant(Frozen):
     """A fault put into one replay on purpose, which the gate must then catch.
 
     Attributes:
-        kind: `scale` multiplies what a replay recomputed; `rng` lets a replay draw other numbers.
+        kind: `scale` multiplies what a replay recomputed, `sign` so that it changes its sign; `rng` lets a
+            replay draw other numbers.
         region: Index of the region in order of forward.
         step: Optimizer step in which it is planted, the last one of its run.
-        factor: For `scale`, what the recomputed tensors are multiplied by.
+        factor: For `scale` and `sign`, what the recomputed tensors are multiplied by.
         rank: The one rank whose replay is changed; `region` counts the regions of that rank.
     """
 
-    kind: Literal["scale", "rng"]
+    kind: Literal["scale", "sign", "rng"]
     region: int = 0
     rank: int = 0
     step: int = 0

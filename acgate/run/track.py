@@ -128,7 +128,7 @@ class _Tries:
 
 
 def _is_scale(job: TrackJob) -> bool:
-    return job.plant is not None and job.plant.kind == "scale"
+    return job.plant is not None and job.plant.kind in {"scale", "sign"}
 
 
 def _lacks_form(trail: Trail) -> bool:

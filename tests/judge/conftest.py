@@ -98,7 +98,7 @@ class World:
     deterministic: str = "strict"
     moved: int = len(TRAINABLE)
     engaged: bool = True
-    blind: bool = False
+    blind: frozenset[str] = frozenset()
     inputs: tuple[str, ...] = ()
     random: bool = True
     schedules: tuple[str, ...] = ("accumulate",)
@@ -172,7 +172,11 @@ class World:
     def off(self, job: TrackJob, key: TensorKey) -> float:
         """Return the error of a tensor, a planted fault included."""
         off = self.error(job, key)
-        if job.plant and not self.blind and key.quantity in {Quantity.GRADIENT, Quantity.UPDATE}:
+        if (
+            job.plant
+            and job.plant.kind not in self.blind
+            and key.quantity in {Quantity.GRADIENT, Quantity.UPDATE}
+        ):
             off += job.plant.factor - 1 if job.plant.kind == "scale" else 0.5
         return off
 

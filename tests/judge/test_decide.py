@@ -60,6 +60,27 @@ def test_equal_tracks_pass_with_every_comparison_accounted_for(world: World) -> 
     assert world.asked[0] == ["block.planted-scale", "block.planted-rng"]
 
 
+def test_where_a_scale_reaches_no_gradient_a_change_of_sign_is_planted(world: World, case: FindCase) -> None:
+    """Behind ReLU gradients depend on a replay by signs only: the proof is then another fault, and it is due."""
+    world.blind = frozenset({"scale"})
+    cell = world.decide().cells[0]
+    assert ["block.planted-sign"] in world.asked
+    assert case(cell, "block", "planted[scale]").outcome is Outcome.SKIPPED
+    assert "by signs only" in case(cell, "block", "planted[scale]").headline
+    assert case(cell, "block", "planted[sign]").outcome is Outcome.PASS
+    assert cell.outcome is Outcome.PASS
+
+
+def test_a_cell_that_sees_neither_scale_nor_sign_is_blind(world: World, case: FindCase) -> None:
+    """Another fault that is missed as well excuses nothing."""
+    world.blind = frozenset({"scale", "sign"})
+    verdict = world.decide()
+    (cell,) = verdict.cells
+    assert case(cell, "block", "planted[scale]").outcome is Outcome.ERROR
+    assert case(cell, "block", "planted[sign]").outcome is Outcome.ERROR
+    assert verdict.exit_code is ExitCode.INCOMPLETE
+
+
 def test_a_wrong_gradient_fails_where_it_is_and_says_that_the_loss_is_equal(
     world: World, case: FindCase
 ) -> None:
@@ -160,7 +181,7 @@ def test_each_way_to_go_wrong_has_its_outcome(
                 s.model_copy(update={"state_dict": (*s.state_dict, "new")}) if job.track == block else s
             )
         case "blind":
-            world.blind = True
+            world.blind = frozenset({"scale", "sign", "rng"})
         case "planted dies":
             world.problem = lambda job: "killed" if job.plant else None
         case "not planted":
