@@ -135,9 +135,11 @@ def _largest_stack(model: nn.Module, modules: dict[str, nn.Module], alike: int) 
     for name in modules:
         children.setdefault(name.rpartition(".")[0], []).append(name)
     groups: dict[frozenset[type], list[str]] = {}
-    for holder, names in children.items():
+    for holder, held in children.items():
+        of = modules[holder] if holder else model
+        names = (_own_repeated(held, modules) or held) if isinstance(of, nn.Sequential) else held
         classes = Counter(type(modules[name]) for name in names)
-        if _is_stack(modules[holder] if holder else model, classes, alike):
+        if _is_stack(of, classes, alike):
             groups.setdefault(frozenset(classes), []).extend(names)
     # Of equal sizes the first is taken: it is the outermost.
     largest = max(groups.values(), key=lambda names: _num_parameters(modules, names), default=[])
@@ -150,6 +152,18 @@ def _is_stack(holder: nn.Module, classes: Counter[type], alike: int) -> bool:
     if isinstance(holder, nn.ModuleList):
         return max(classes.values()) >= alike
     return isinstance(holder, nn.Sequential | nn.ModuleDict) and len(classes) == 1 and classes.total() >= 2
+
+
+def _own_repeated(names: Sequence[str], modules: dict[str, nn.Module]) -> list[str]:
+    """Return the children of the one repeated class that is not torch's own, if there is exactly one.
+
+    A stack that ends in a head has one.
+    """
+    classes = Counter(type(modules[name]) for name in names)
+    own = [
+        kind for kind, number in classes.items() if number >= 2 and not kind.__module__.startswith("torch.")
+    ]
+    return [name for name in names if type(modules[name]) is own[0]] if len(own) == 1 else []
 
 
 def _num_parameters(modules: dict[str, nn.Module], names: Iterable[str]) -> int:

@@ -109,6 +109,14 @@ def test_a_sequential_of_one_class_is_a_stack_and_a_mixed_one_is_not() -> None:
         find_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), None)
 
 
+def test_a_sequential_may_hold_more_than_its_blocks() -> None:
+    """A stem and a head beside blocks of one class of the user's own do not hide those blocks."""
+    model = nn.Sequential(nn.Linear(4, 4), Block(), Block(), nn.Linear(4, 8))
+    assert find_blocks(model, None).names == ("1", "2")
+    ambiguous = nn.Sequential(Block(), Block(), Model(), Model())
+    assert find_blocks(ambiguous, None).names != ("0", "1", "2", "3")
+
+
 def test_no_blocks_says_how_to_name_them() -> None:
     """A model without a stack ends in an error that shows the attribute to write, unless none are needed."""
     model = nn.ModuleDict({"only": nn.Linear(2, 2)})
