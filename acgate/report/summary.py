@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 
 _HEADER = ("cell", "track", "outcome", "step", "time", "held", "memory", "peak", "compared")
-_TOLD = (UNUSED, AC_BY_ACGATE, LOSS_OF_ACGATE)
-"""Kinds of facts that are told without being asked for."""
+_OF_THE_TARGET = (AC_BY_ACGATE, LOSS_OF_ACGATE)
+"""Kinds of facts that are told without being asked for, once for all cells."""
 _RED = frozenset({Outcome.FAIL, Outcome.ERROR})
 _FOLLOWS_GRADIENT = frozenset({(Check.LOSS, Outcome.FAIL), (Check.UPDATE, Outcome.FAIL)})
 _NUMERIC = frozenset({3, 4, 5, 6, 7, 8})
@@ -62,6 +62,7 @@ def summary(verdict: Verdict, verbosity: Verbosity = Verbosity.NORMAL) -> str:
     if verbosity > Verbosity.QUIET and verdict.cells:
         parts.append(_table(verdict))
         parts += [text for text in (ranks_table(verdict), _key_layers(verdict)) if text]
+    parts += _target_notes(verdict, verbosity)
     for cell in verdict.cells:
         parts += _cell_texts(cell, verbosity)
     if verbosity > Verbosity.QUIET:
@@ -72,6 +73,13 @@ def summary(verdict: Verdict, verbosity: Verbosity = Verbosity.NORMAL) -> str:
     outcome = verdict.outcome.upper()
     parts.append(f"{outcome}  {one_line(verdict.headline)}  (exit code {verdict.exit_code.value})")
     return "\n\n".join(parts) + "\n"
+
+
+def _target_notes(verdict: Verdict, verbosity: Verbosity) -> Iterator[str]:
+    if verbosity is Verbosity.NORMAL:  # with -v every fact is listed under its cell
+        facts = (fact for cell in verdict.cells for fact in cell.facts if fact.kind in _OF_THE_TARGET)
+        for fact in dict.fromkeys(facts):
+            yield f"note  {visible(verdict.target)}: {fact.kind} at {fact.where}: {one_line(fact.detail)}"
 
 
 def _table(verdict: Verdict) -> str:
@@ -162,7 +170,7 @@ def _cell_texts(cell: CellVerdict, verbosity: Verbosity) -> Iterator[str]:
                 f"{track.outcome.upper()}  {cell.cell} / {track.track} / {len(rest)} more like these"
                 f" (-v shows each): {names}"
             )
-    facts = [f for f in cell.facts if verbosity is Verbosity.VERBOSE or f.kind in _TOLD]
+    facts = [f for f in cell.facts if verbosity is Verbosity.VERBOSE or f.kind == UNUSED]
     if facts and verbosity is not Verbosity.QUIET:
         yield "\n".join(f"note  {cell.cell}: {f.kind} at {f.where}: {one_line(f.detail)}" for f in facts)
 
