@@ -29,7 +29,7 @@ def tell(ledger: Ledger, why: Sequence[str]) -> None:
     with Actions(os.environ, sys.stdout).open() as actions:
         for name in verdicts:
             actions.report(Verdict.model_validate_json(Path(name).read_bytes()))
-    unjudged = [f"{told.place}: {told.headline}" for told in ledger.judged.values() if not told.verdict]
+    unjudged = [f"{place}: {told.headline}" for place, told in ledger.judged.items() if not told.verdict]
     for problem in (*unjudged, *why):
         with contextlib.suppress(IncompleteError), Actions(os.environ, sys.stdout).open():
             raise IncompleteError(problem)

@@ -9,7 +9,7 @@ import pytest
 
 from acgate.pytesting import sessions, told
 from acgate.pytesting.cell_run import cell_run
-from acgate.pytesting.matching import judged_item
+from acgate.pytesting.matching import Matching
 from acgate.pytesting.names import node_name
 from acgate.pytesting.planned import PlanError, planned
 from acgate.pytesting.progress import progress
@@ -77,7 +77,9 @@ class CellNode(pytest.Collector):
         super().__init__(**rest)  # type: ignore[arg-type]
         self.project = project
         self.planned = planned
+        self.told = False
         self._run: CellRun | None = None
+        self._matching: Matching | None = None
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Make a collector for each track."""
@@ -98,6 +100,12 @@ class CellNode(pytest.Collector):
                     verdict=self._run.verdict,
                 )
         return self._run
+
+    def judged(self, track: str, check: str) -> Judged:
+        """Return what became of an item."""
+        if self._matching is None:
+            self._matching = Matching(self.planned, self.run())
+        return self._matching.judged(track, check)
 
 
 class TrackNode(pytest.Collector):
@@ -143,7 +151,7 @@ class CheckItem(pytest.Item):
         except OSError as error:
             pytest.fail(f"cannot write results: {error}", pytrace=False)
         track, check = self.track.track.track, self.name
-        self._judged = judged_item(self.cell.planned, run, track, check)
+        self._judged = self.cell.judged(track, check)
         # Plugins set an item up again; its figures stand there once.
         others = [(name, value) for name, value in self.user_properties if not name.startswith("acgate.")]
         self.user_properties[:] = [*others, *told.properties(self._judged, run, track, check)]
@@ -173,8 +181,10 @@ class CheckItem(pytest.Item):
         run, judged = self.cell.__dict__.get("_run"), self._judged
         if run is None or judged is None:
             return
-        entry = told.entry(self.cell.nodeid, run, judged, self._shown(run.evidence), self.cell.project)
-        report.__dict__["acgate"] = entry.plain()
+        # Of the cell, the first report tells, in each worker; there may be thousands.
+        whole = None if self.cell.told else told.entry(run, self._shown(run.evidence), self.cell.project)
+        self.cell.told = True
+        report.__dict__["acgate"] = told.of_item(self.cell.nodeid, judged, whole)
         if report.skipped:
             report.longrepr = (str(self.path), 1, f"Skipped: {told.headline(judged)}")
         crash = getattr(report.longrepr, "reprcrash", None)

@@ -14,20 +14,17 @@ SEPARATOR = "::"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a report of an item says of its cell, as plain data that xdist can send.
+    """What is told of a cell that was run.
 
     Attributes:
-        place: `FILE::CELL`.
         code: Exit code of acgate.
         headline: Of the verdict, or why there is none.
         red: Names of the red cases, as `track::check`.
-        notes: Warnings of this item.
         causes: The first cause of each red track.
         evidence: Where the evidence lies.
         verdict: File of the verdict.
     """
 
-    place: str
     code: int
     outcome: str
     headline: str
@@ -37,7 +34,6 @@ class Told:
     verdict: str
     red: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """Return plain data."""
@@ -46,7 +42,7 @@ class Told:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Told:
         """Read plain data."""
-        tuples = {name: tuple(plain[name]) for name in ("red", "causes", "notes")}
+        tuples = {name: tuple(plain[name]) for name in ("red", "causes")}
         return cls(**{**plain, **tuples})
 
 
@@ -84,21 +80,24 @@ class Ledger:
         self.dropped.update(plain["dropped"])
         self.unknown.update(plain["unknown"])
 
-    def take_report(self, nodeid: str, told: Told, *, failed: bool) -> None:
+    def take_report(self, nodeid: str, said: Mapping[str, Any], *, failed: bool) -> None:
         """Take what the report of an item says."""
-        self.judged[told.place] = told
+        place = said["place"]
+        if said["cell"] is not None:
+            self.judged[place] = Told.read(said["cell"])
         if failed:
-            self.reddened.add(told.place)
-        if told.notes:
-            self.notes[nodeid] = told.notes
+            self.reddened.add(place)
+        if said["notes"]:
+            self.notes[nodeid] = tuple(said["notes"])
 
     def unsaid(self) -> Iterator[str]:
         """Yield a sentence for each cell that is red although none of its items was."""
         for place, told in self.judged.items():
             if told.code != 0 and place not in self.reddened:
                 why = f"acgate ended with exit code {told.code} ({told.headline})"
-                names = [name for name in told.red if name in self.deselected.get(place, ())]
-                rest = [name for name in told.red if name not in names]
+                gone = set(self.deselected.get(place, ()))
+                names = [name for name in told.red if name in gone]
+                rest = [name for name in told.red if name not in gone]
                 told_of = [
                     f"deselected and red: {_some(names)}" if names else "",
                     f"red, and not among the items that ran: {_some(rest)}" if rest else "",

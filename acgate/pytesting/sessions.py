@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SESSION = pytest.StashKey[str]()
 _LEDGER = pytest.StashKey["Ledger"]()
+IN_CALL = pytest.StashKey[bool]()
+"""Of an item: whether its test runs just now, so that a report is one of a subtest."""
 WORKER_INPUT = "acgate_session"
 """Under this name the controller of xdist tells its workers what the session is called."""
 
@@ -53,8 +55,6 @@ def has_ledger(config: pytest.Config) -> bool:
     return _LEDGER in config.stash
 
 
-def take_report(config: pytest.Config, report: pytest.TestReport, plain: Mapping[str, Any]) -> None:
-    """Take what the report of an item says of its cell."""
-    from acgate.pytesting.ledger import Told
-
-    ledger(config).take_report(report.nodeid, Told.read(plain), failed=report.failed)
+def take_report(config: pytest.Config, report: pytest.TestReport, said: Mapping[str, Any]) -> None:
+    """Take what the report of an item says of it and of its cell."""
+    ledger(config).take_report(report.nodeid, said, failed=report.failed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from acgate.judge.cause_text import cause_lines
 from acgate.pytesting.ledger import Told
@@ -65,21 +65,22 @@ def notes(judged: Judged) -> Iterator[str]:
             yield inert(_case_text(case))
 
 
-def entry(place: str, run: CellRun, judged: Judged, evidence: str, project: Project) -> Told:
-    """Return what the report of an item says of its cell."""
+def of_item(place: str, judged: Judged, whole: Told | None) -> dict[str, Any]:
+    """Return what a report says of an item and, once, of its cell: plain data that xdist can send."""
+    cases = [*judged.own, *(case for _, case in judged.further)]
+    noted = [inert(one_line(case.headline)) for case in cases if case.outcome is Outcome.WARN]
+    return {"place": place, "notes": noted, "cell": None if whole is None else whole.plain()}
+
+
+def entry(run: CellRun, evidence: str, project: Project) -> Told:
+    """Return what is told of a cell."""
     cell = run.judged
     causes = (
         inert(f"{track.track}: {one_line(cause_lines(track.causes[0])[0])}")
         for track in (cell.tracks if cell else ())
         if track.causes
     )
-    warned = (
-        inert(one_line(case.headline))
-        for case in (*judged.own, *(case for _, case in judged.further))
-        if case.outcome is Outcome.WARN
-    )
     return Told(
-        place=place,
         code=run.code,
         outcome=cell.outcome.value if cell else Outcome.ERROR.value,
         headline=inert(one_line(run.verdict.headline if run.verdict else run.problem)),
@@ -89,7 +90,6 @@ def entry(place: str, run: CellRun, judged: Judged, evidence: str, project: Proj
         verdict=str(project.records / f"{run.cell}.verdict.json") if run.verdict else "",
         red=tuple(red_names(cell)) if cell else (),
         causes=tuple(causes),
-        notes=tuple(warned),
     )
 
 

@@ -58,8 +58,11 @@ def test_a_clean_model_is_green_with_two_workers(project):
     assert f"pass  acgate.toml::{CELL}: activation checkpointing changes nothing: " in session.out
     assert (project.path / f"acgate-out/pytest/{CELL}/verdict.json").is_file()
     assert project.process("--collect-only", "-q", real=True).out.count("block::gradient[") == 4
+    assert len(list(project.path.glob("acgate-out/pytest/.sessions/*/*/plan.json"))) == 2
+    assert len(list(project.path.glob("acgate-out/pytest/.sessions/*/*/plan.log"))) == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_imported_is_not_checked(project):
     """Where the survey fails, the one item of a track says why, in acgate's words."""
     project.toml(SETTINGS)
