@@ -39,6 +39,7 @@ ORDINARY = frozenset({Schedule.ACCUMULATE})
 TWO_FORWARDS = "two-forwards"
 _PLANTED = {
     Catch.CAUGHT: Outcome.PASS,
+    Catch.LOUD: Outcome.PASS,
     Catch.SIGNS_ONLY: Outcome.SKIPPED,
     Catch.NO_EFFECT: Outcome.SKIPPED,
 }

@@ -39,6 +39,10 @@ class Catch(enum.StrEnum):
         " a change of sign was planted instead"
     )
     NO_EFFECT = "had no effect: the region seeds its own generators, or its numbers reach no gradient"
+    LOUD = (
+        "made backward raise, as with routing by numbers behind dropout: such a fault is not silent here,"
+        " and a track that raises fails"
+    )
     RAISED = "raised, which proves nothing about the comparison"
     PROBLEM = "could not be run"
     NOT_MADE = "was not run"
@@ -129,7 +133,7 @@ def _judge(inputs: CellInputs, noise: Noise, name: str, plant: Plant) -> Planted
     if run is None or reference is None:
         return PlantedResult(name, plant, Catch.NOT_MADE)
     if run.raised:
-        return PlantedResult(name, plant, Catch.RAISED)
+        return PlantedResult(name, plant, Catch.LOUD if _loud(run, plant) else Catch.RAISED)
     if not run.planted:
         return PlantedResult(name, plant, Catch.NOT_PUT_IN)
     comparison = compare(reference, run, {Schedule.ACCUMULATE})
@@ -144,6 +148,20 @@ def _judge(inputs: CellInputs, noise: Noise, name: str, plant: Plant) -> Planted
     if plant.kind == "rng" and not caught and (not own or noise.noisy):
         catch = Catch.NO_EFFECT
     return PlantedResult(name, plant, catch, rulings, len(comparison.compared))
+
+
+def _loud(run: TrackEvidence, plant: Plant) -> bool:
+    """Say whether other random numbers made the replay fail, in the step in which they were planted."""
+    raised = run.raised
+    return (
+        plant.kind == "rng"
+        and run.planted
+        and raised is not None
+        and raised.phase == "backward"
+        and raised.step == plant.step
+        and not raised.exits
+        and not raised.consequence
+    )
 
 
 def _own_hashes(inputs: CellInputs, run: TrackEvidence) -> set[object]:

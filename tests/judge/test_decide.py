@@ -71,6 +71,26 @@ def test_where_a_scale_reaches_no_gradient_a_change_of_sign_is_planted(world: Wo
     assert cell.outcome is Outcome.PASS
 
 
+@pytest.mark.parametrize(
+    ("kind", "phase", "step", "outcome"),
+    [
+        ("rng", "backward", 1, Outcome.PASS),
+        ("rng", "forward", 1, Outcome.ERROR),
+        ("rng", "backward", 0, Outcome.ERROR),
+        ("scale", "backward", 1, Outcome.ERROR),
+    ],
+)
+def test_other_numbers_that_make_a_replay_raise_are_seen(
+    world: World, case: FindCase, kind: str, phase: str, step: int, outcome: Outcome
+) -> None:
+    """Where routing follows dropout, a replay with other numbers has other shapes, and torch raises."""
+    raised = Raised(type="CheckpointError", message="other shapes", phase=phase, step=step)
+    world.raised = lambda job: raised if job.plant and job.plant.kind == kind else None
+    found = case(world.decide().cells[0], "block", f"planted[{kind}]")
+    assert found.outcome is outcome
+    assert ("is not silent here" in found.headline) is (outcome is Outcome.PASS)
+
+
 def test_a_cell_that_sees_neither_scale_nor_sign_is_blind(world: World, case: FindCase) -> None:
     """Another fault that is missed as well excuses nothing."""
     world.blind = frozenset({"scale", "sign"})
