@@ -84,6 +84,16 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Say while a test runs that it does: a report that is made then is one of a subtest."""
+    item.stash[sessions.IN_CALL] = True
+    try:
+        return (yield)
+    finally:
+        item.stash[sessions.IN_CALL] = False
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:

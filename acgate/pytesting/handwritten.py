@@ -15,6 +15,7 @@ from acgate.pytesting.handwritten_figures import figures
 from acgate.pytesting.handwritten_report import Reporter
 from acgate.pytesting.handwritten_result import Result
 from acgate.pytesting.handwritten_settings import specification
+from acgate.pytesting.handwritten_turns import Turns
 from acgate.report.files import ReportFiles
 from acgate.report.summary import summary
 from acgate.vocabulary import Outcome
@@ -41,7 +42,7 @@ class Door:
     def __init__(self, request: pytest.FixtureRequest) -> None:
         """Take the test that asks, and a directory factory that lives as long as `tmp_path` does."""
         self.results: list[Result] = []
-        self.calls = 0
+        self.turns = Turns(request.node.name)
         self._node = request.node
         self._file = Path(request.node.path)
         root = request.config.rootpath
@@ -127,7 +128,6 @@ class Door:
             BaseException: What `build_model` raises.
         """
         __tracebackhide__ = True
-        self.calls += 1
         settings = {
             "tracks": tracks,
             "topologies": topologies,
@@ -160,7 +160,8 @@ class Door:
         given = {name: value for name, value in attributes.items() if value is not None}
         problem: UsageError | None = None
         try:
-            return self._checked(given, settings, policy, allow)
+            with self.turns.one():
+                return self._checked(given, settings, policy, allow)
         except UsageError as error:
             # Raised anew: how acgate came to it says nothing about the test.
             problem = type(error)(str(error))
@@ -173,24 +174,25 @@ class Door:
         self, given: Mapping[str, Any], settings: Mapping[str, object], policy: object, allow: object
     ) -> Result:
         __tracebackhide__ = True
-        # Imported here, and torch with it: a test that only asks for the fixture needs none.
-        from acgate.pytesting.handwritten_target import Objects  # noqa: PLC0415
-
         earlier = self._red_before.get(self._key())
         if earlier is not None:
             self.results.append(earlier.again())
             return self.results[-1]
         place = self._factory.mktemp(f"acgate-{self._name}", numbered=True)
         spec = specification(settings, policy=policy, allow=allow, beside=self._file.parent, empty=place)
-        objects = Objects.of(given, spec, self._label(), self._file, self._root)
-        result = self._run(objects, spec, place)
+        # Imported here, and torch with it: a test that only asks for the fixture needs none.
+        from acgate.pytesting.handwritten_target import Objects, outside_inference  # noqa: PLC0415
+
+        with outside_inference():
+            objects = Objects.of(given, spec, self._label(), self._file, self._root)
+            result = self._run(objects, spec, place)
         self.results.append(result)
         if result.red:
             self._red_before[self._key()] = result
         return result
 
     def _key(self) -> tuple[str, int]:
-        return self._node.nodeid, self.calls
+        return self._node.nodeid, self.turns.calls
 
     def _run(self, objects: Objects, spec: GateSpec, place: Path) -> Result:
         __tracebackhide__ = True
@@ -235,13 +237,13 @@ class Door:
             self._property(name, value)
 
     def _property(self, name: str, value: float | str) -> None:
-        number = f".{self.calls}" if self.calls > 1 else ""
+        number = f".{self.turns.calls}" if self.turns.calls > 1 else ""
         self._node.user_properties.append((f"acgate{number}.{name}", value))
 
     def _label(self) -> str:
         """Return a name for the target that no module has."""
         name = self._name if self._name.isidentifier() else f"test_{self._name}"
-        label = f"{name}__check_{self.calls}"
+        label = f"{name}__check_{self.turns.calls}"
         while label in sys.modules:
             label += "_"
         return label
@@ -273,4 +275,5 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Door]:
         yield door
     finally:
         manager.unregister(reporter)
+        door.turns.is_over = True
     reporter.at_teardown()

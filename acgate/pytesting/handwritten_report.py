@@ -6,24 +6,35 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from acgate.pytesting.sessions import IN_CALL
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from acgate.pytesting.handwritten_result import Result
+    from acgate.pytesting.handwritten_turns import Turns
 
 SECTION = "acgate"
 _NEVER_CALLED = (
     "this test asks for the fixture acgate and never calls acgate.check(...), so nothing was checked;"
     " call it, or remove the fixture"
 )
-_NOT_ASKED = "acgate.check(...) was red here, and the test never asked; write `assert acgate.check(...)`"
+_NOT_ASKED = (
+    "acgate.check(...) was red here, and the test never asked whether it passed; write"
+    " `assert acgate.check(...)`, or `assert result.failed` where red is wanted"
+)
+_CAUGHT = "acgate.check(...) raised and the test went on, so nothing was checked; let pass what it raises"
+_LOST = (
+    "acgate.check(...) was called here and nothing came of it: it still runs in another thread, or raised"
+    " there; wait for the thread, and raise in the test what it has raised"
+)
 
 
 class Checks(Protocol):
     """What a test has checked so far."""
 
     results: list[Result]
-    calls: int
+    turns: Turns
 
 
 class Reporter:
@@ -39,6 +50,7 @@ class Reporter:
         self._checks = checks
         self._shown = 0
         self._complained: list[Result] = []
+        self._complained_of_lost = 0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -47,7 +59,8 @@ class Reporter:
         """Add what was said; after what other plugins made of the report, so that none turns it green."""
         report = yield
         if item is self._node:
-            if report.when == "call":
+            # Subtests report while the test goes on: what they have not asked it may ask later.
+            if report.when == "call" and not item.stash.get(IN_CALL, False):
                 self._complain(report)
             self._show(report)
         return report
@@ -57,6 +70,8 @@ class Reporter:
         late = [result for result in self._unnoticed() if result not in self._complained]
         if late:
             pytest.fail(_complaint(_NOT_ASKED, late), pytrace=False)
+        if self._lost() > self._complained_of_lost:
+            pytest.fail(_LOST, pytrace=False)
 
     def _complain(self, report: pytest.TestReport) -> None:
         if report.outcome == "failed":
@@ -66,8 +81,11 @@ class Reporter:
             self._fail(report, _complaint(_NOT_ASKED, unnoticed))
             self._complained = unnoticed
             self._shown = len(self._checks.results)
-        elif report.outcome == "passed" and not self._checks.calls:
-            self._fail(report, _NEVER_CALLED)
+        elif self._lost():
+            self._fail(report, _LOST)
+            self._complained_of_lost = self._lost()
+        elif report.outcome == "passed" and not self._checks.results:
+            self._fail(report, _CAUGHT if self._checks.turns.calls else _NEVER_CALLED)
 
     @staticmethod
     def _fail(report: pytest.TestReport, text: str) -> None:
@@ -84,6 +102,10 @@ class Reporter:
                 add(SECTION, result.message.rstrip("\n"))
             else:
                 report.sections.append((SECTION, result.message))
+
+    def _lost(self) -> int:
+        """Return how many checks have neither a result nor told the test why."""
+        return self._checks.turns.calls - len(self._checks.results) - self._checks.turns.raised
 
     def _unnoticed(self) -> list[Result]:
         return [result for result in self._checks.results if result.unnoticed]

@@ -28,7 +28,8 @@ class Result:
     """What came out of one check: passed, failed, or neither, because it could not be made.
 
     `assert result` is what a test wants. A test that ends without having asked a red result for
-    `passed`, `failed`, `outcome`, `exit_code` or `verdict` is failed by the fixture.
+    `passed`, `failed` or `exit_code`, or whether it is true, is failed by the fixture. Words and objects
+    are no answer: `assert result.outcome` and `assert result.verdict` hold for a red one as well.
     """
 
     __slots__ = ("_asked", "_exit_code", "_headline", "_outcome", "_verdict", "evidence", "message")
@@ -76,7 +77,6 @@ class Result:
     @property
     def outcome(self) -> Outcome:
         """`pass`, `warn` (a pass with a note), `fail`, or `error` (could not be checked)."""
-        self._asked = True
         return self._outcome
 
     @property
@@ -88,7 +88,6 @@ class Result:
     @property
     def verdict(self) -> Verdict | None:
         """Cells, tracks, cases and causes; None where the target could not even be surveyed."""
-        self._asked = True
         return self._verdict
 
     @property

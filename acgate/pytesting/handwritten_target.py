@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from acgate.errors import NothingToDoError, UsageError
 from acgate.pytesting.handwritten_ranks import target_text
 from acgate.run.given import offered
-from acgate.targets.given import built, check_batches, taken, write_batches
+from acgate.targets.given import built, check_batches, outside_inference, taken, write_batches
 from acgate.targets.own_code import own_code
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from acgate.spec.models import GateSpec
 
+__all__ = ["Objects", "outside_inference"]
 _FUNCTIONS = ("build_model", "loss", "optimizer", "apply_ac", "parallelize")
 
 

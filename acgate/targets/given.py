@@ -18,6 +18,7 @@ from acgate.targets.fresh import OWN_CODE
 from acgate.targets.seeding import seeded
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import ModuleType
@@ -63,6 +64,11 @@ class Given(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Fill a module that was just made."""
         self._afresh()
         vars(module).update({"__file__": self._file, OWN_CODE: self._code, **self._attributes})
+
+
+def outside_inference() -> contextlib.AbstractContextManager[None]:
+    """Leave the inference mode that a caller may be in: nothing that is made inside it can train."""
+    return torch.inference_mode(mode=False)
 
 
 def built(build_model: Callable[[], Any], seed: int) -> nn.Module:

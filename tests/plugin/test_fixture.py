@@ -159,6 +159,15 @@ def test_a_mask_from_numpy_is_caught_with_its_cause(acgate, request):
     assert figures["acgate.single-float32.block.rel_err"] > figures["acgate.single-float32.block.limit"] > 0
 
 
+def test_inference_mode_of_a_test_ends_at_the_check(acgate):
+    """What a test builds in inference mode cannot train, so the check leaves that mode and comes back to it."""
+    with torch.inference_mode():
+        held = [torch.ones(2, 4, WIDTH)] * 2
+        result = acgate.check(Net, held, loss, ["layers.*"], **QUICK)
+        assert torch.is_inference_mode_enabled()
+    assert result, result.message
+
+
 def test_every_track_begins_with_the_globals_of_the_test(acgate):
     """A model that follows a global of the test file trains alike on every track, as in a fresh process."""
     result = acgate.check(Net, batches, by_calls, ["layers.*"], **QUICK | {"steps": 2})

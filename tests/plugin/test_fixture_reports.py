@@ -21,12 +21,6 @@ from acgate.pytesting.handwritten_result import Result
 from acgate.vocabulary import Outcome
 
 
-@pytest.fixture(name="acgate")
-def _acgate(request):
-    with opened(request) as door:
-        yield door
-
-
 class Quick(Door):
     """Every check comes out as the test says, without a run."""
 
@@ -54,6 +48,10 @@ def checks_late(quick):
 '''
 
 TESTS = """
+import contextlib
+import threading
+import unittest
+
 import numpy as np
 import pytest
 import torch
@@ -159,6 +157,68 @@ def test_is_green_at_the_second_try(quick):
     TRIES.append(1)
     quick.says = (ExitCode.FAIL, Outcome.FAIL) if len(TRIES) == 1 else (ExitCode.PASS, Outcome.PASS)
     assert quick.check(*GIVEN)
+
+
+def test_takes_a_word_for_a_question(quick):
+    assert quick.check(*GIVEN).outcome
+
+
+def test_catches_what_a_check_raises(quick):
+    with pytest.raises(Exception):
+        quick.check(*GIVEN, steps=0)
+
+
+def test_checks_in_a_thread(quick):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(quick.check(*GIVEN)))
+    thread.start()
+    thread.join()
+    assert found[0].failed
+
+
+def test_loses_what_a_thread_raises(quick):
+    def check():
+        with contextlib.suppress(Exception):
+            quick.check(*GIVEN, steps=0)
+
+    assert quick.check(*GIVEN).failed
+    thread = threading.Thread(target=check)
+    thread.start()
+    thread.join()
+
+
+def test_checks_inside_a_check(quick):
+    quick.check(lambda: quick.check(*GIVEN), batches, loss)
+
+
+KEPT = []
+
+
+def test_keeps_the_fixture(quick):
+    KEPT.append(quick)
+    assert quick.check(*GIVEN).failed
+
+
+def test_uses_the_fixture_of_another():
+    KEPT[0].check(*GIVEN)
+
+
+class TestOfUnittest(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def _take(self, quick):
+        self.acgate = quick
+
+    def test_subtests_that_ask_later(self):
+        with self.subTest("prepares"):
+            pass
+        with self.subTest("checks"):
+            result = self.acgate.check(*GIVEN)
+        with self.subTest("asks"):
+            assert result.failed
+
+    def test_subtests_that_never_ask(self):
+        with self.subTest("checks"):
+            self.acgate.check(*GIVEN)
 """
 
 
@@ -172,7 +232,7 @@ class Run:
         (folder / "test_by_hand.py").write_text(TESTS)
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--show-capture=no"]
         done = subprocess.run(
-            [*command, "--junitxml=junit.xml", *options],
+            [*command, "-p", "acgate.pytest_plugin", "--junitxml=junit.xml", *options],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)]), "COLUMNS": "200"},
             capture_output=True,
@@ -221,6 +281,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("asks_for_one_of_two", "failure"),
         ("of_a_fixture_that_checks_late", "error"),
         ("is_green_at_the_second_try", "failure"),
+        ("takes_a_word_for_a_question", "failure"),
+        ("catches_what_a_check_raises", "failure"),
+        ("checks_in_a_thread", "passed"),
+        ("loses_what_a_thread_raises", "failure"),
+        ("checks_inside_a_check", "failure"),
+        ("keeps_the_fixture", "passed"),
+        ("uses_the_fixture_of_another", "failure"),
+        ("subtests_that_ask_later", "passed"),
+        ("subtests_that_never_ask", "failure"),
     ],
 )
 def test_only_what_was_asked_and_right_is_green(run, name, outcome):
@@ -246,12 +315,17 @@ def test_a_test_that_did_not_ask_is_told_what_to_write(run):
     assert "never calls acgate.check(...), so nothing was checked" in run.text("test_never_calls")
     for name in ("never_asks", "skips_after_red", "expected_to_fail_and_never_asks", "asks_for_one_of_two"):
         text = run.text(f"test_{name}")
-        assert "the test never asked; write `assert acgate.check(...)`" in text, name
+        assert "the test never asked whether it passed; write `assert acgate.check(...)`" in text, name
         assert text.count("the whole message") == 3, name
     assert "could not be checked" not in run.text("test_numpy")
     assert "CouldNotBeCheckedError" in run.text("test_not_checked_is_not_red_as_wanted")
     assert "another try does not make it right" in run.text("test_is_green_at_the_second_try")
     assert "never calls" not in run.text("test_fails_before")
+    assert "`assert result.failed` where red is wanted" in run.text("test_takes_a_word_for_a_question")
+    assert "raised and the test went on" in run.text("test_catches_what_a_check_raises")
+    assert "still runs in another thread, or raised there" in run.text("test_loses_what_a_thread_raises")
+    assert "one after the other" in run.text("test_checks_inside_a_check")
+    assert "belongs to test_keeps_the_fixture, which is over" in run.text("test_uses_the_fixture_of_another")
 
 
 def test_a_bad_argument_shows_the_call_and_what_to_change(run):
