@@ -194,7 +194,9 @@ def _print_sums(by_outcome: dict[str, list[Row]], known: Any, *, left: int, ever
     share = unchecked / len(rows) if rows else 1.0
     print(f"\n{'tried':24s}{len(rows):6d}")
     for name, told in OUTCOMES.items():
-        print(f"{told:24s}{len(by_outcome[name]):6d}")
+        own = sum(row["applies_ac"] == "hugging-face" for row in by_outcome[name])
+        switched = f"  ({own} with the library's own switch)" if name in ("passed", "failed") else ""
+        print(f"{told:24s}{len(by_outcome[name]):6d}{switched}")
     switches = Counter(row["applies_ac"] for row in rows if row["applies_ac"])
     print(f"AC applied by            {', '.join(f'{who} {count}' for who, count in switches.most_common())}")
     print(f"not checked or skipped   {share:.1%} of those tried (at most {MOST_UNCHECKED:.0%})")

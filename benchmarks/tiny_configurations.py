@@ -88,7 +88,7 @@ _RULES: tuple[tuple[str, Callable[[int], int]], ...] = (
         r"|word_embed_proj_dim|\w*proj_dim|\w*projection_dim|projection_size|output_dim|input_dim|\w*output_size"
         r"|lru_width|d_rel|d_latents|model_dim|d_embed|entity_emb_size|pooler_size|width|\w*_embd|latent_dim"
         r"|attention_hidden_size|base_channels|classifier_proj_size|subsampling_conv_channels|conv_channels"
-        r"|codevector_dim|adapter_in_dim|\w*output_channels|aspp_out_channels|memory_dim|true_hidden_size)$",
+        r"|codevector_dim|adapter_(in|out)_dim|\w*output_channels|aspp_out_channels|memory_dim|true_hidden_size)$",
         lambda found: HIDDEN if found >= 16 else found,
     ),
     (r"^(num_codevectors_per_group|num_negatives|xvector_output_dim|num_clusters)$", _most(16)),
