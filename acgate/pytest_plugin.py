@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from acgate.pytesting import hookspecs, sessions
-from acgate.pytesting.options import add_options
+from acgate.pytesting.options import add_options, settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -29,7 +29,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker, and keep book of what becomes of cells."""
+    """Declare the marker, refuse values that say nothing, and keep book of what becomes of cells."""
+    settings(config)
     config.addinivalue_line("markers", "acgate: a check of activation checkpointing (all items of acgate).")
     config.pluginmanager.register(_Book(config), "acgate-book")
 

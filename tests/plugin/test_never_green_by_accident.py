@@ -270,6 +270,7 @@ def test_an_option_that_says_nothing_is_refused(project, arguments):
     session = project.pytest(*arguments)
     assert session.code == 4
     assert arguments[0].partition("=")[0] in session.out
+    assert project.pytest("test_own.py", *arguments).code == 4
 
 
 def test_nothing_planned_is_an_error(project):
