@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from acgate.errors import UsageError
+from acgate.scaffold.model_directory import holds_adapter, holds_model
 from acgate.spec.document import read_toml
 
 if TYPE_CHECKING:
@@ -57,9 +58,11 @@ def pytest_advice(project: Path, config: str) -> str:
 
 def library_advice(target: Path) -> str:
     """Say what has to be installed for a Hugging Face directory; empty where it is, or for other targets."""
-    if not (target / "config.json").is_file() or importlib.util.find_spec("transformers") is not None:
+    library, extra = ("peft", "lora") if holds_adapter(target) else ("transformers", "hf")
+    needed = holds_adapter(target) or holds_model(target)
+    if not needed or importlib.util.find_spec(library) is not None:
         return ""
-    return "transformers reads this model, and is not installed:\n    python -m pip install 'acgate[hf]'"
+    return f"{library} reads this model, and is not installed:\n    python -m pip install 'acgate[{extra}]'"
 
 
 def ignore_advice(project: Path) -> str:

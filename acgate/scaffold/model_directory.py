@@ -1,27 +1,39 @@
-"""Directories that hold a Hugging Face model which acgate can gate."""
+"""Directories that hold a Hugging Face model, and whether acgate can gate it."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
+
+from acgate.errors import TargetError
+from acgate.targets.hugging_face_directory import ADAPTER, CONFIG, read_json, refuse_unusable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LARGEST = 2**20
 
-
-def why_not(directory: Path) -> str | None:
-    """Say why a directory cannot be a target; None where it can, empty where it holds no such model."""
+def holds_model(directory: Path) -> bool:
+    """Say whether a directory has the configuration of a model of transformers, not that of other tools."""
     try:
-        with (directory / "config.json").open("rb") as stream:
-            raw = json.loads(stream.read(_LARGEST))
-    except (OSError, ValueError, RecursionError):
-        return ""
-    if not isinstance(raw, dict) or not isinstance(raw.get("model_type"), str) or not raw["model_type"]:
-        return ""
-    if "auto_map" in raw:
-        return "its config.json has an auto_map: it needs code of its own, which acgate does not run"
-    if "quantization_config" in raw:
-        return "its config.json has a quantization_config, and quantised models are not trained"
-    return None
+        raw = read_json(directory / CONFIG, "")[1]
+    except (TargetError, OSError):
+        return False
+    return isinstance(raw.get("model_type"), str) and raw["model_type"] != ""
+
+
+def holds_adapter(directory: Path) -> bool:
+    """Say whether a directory has the configuration of an adapter of peft."""
+    return (directory / ADAPTER).is_file()
+
+
+def why_not(directory: Path, source: str) -> str:
+    """Say why a run would refuse the model in a directory; empty where it would not.
+
+    Args:
+        directory: One that holds a model.
+        source: What the message calls it.
+    """
+    try:
+        refuse_unusable(read_json(directory / CONFIG, source)[1], directory, source)
+    except TargetError as error:
+        return str(error)
+    return ""

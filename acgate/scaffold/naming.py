@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.errors import UsageError
 from acgate.scaffold.choice import models
 from acgate.scaffold.drafting import Choice, from_class, from_function
-from acgate.scaffold.model_directory import why_not
+from acgate.scaffold.model_directory import holds_adapter, holds_model, why_not
 from acgate.scaffold.modules import find_modules
 from acgate.scaffold.source import parse_source, read_bytes
 from acgate.spec.explain import did_you_mean
+from acgate.spec.model_setting import FORMS, is_dotted, split_attribute
 
 if TYPE_CHECKING:
     from acgate.scaffold.modules import ModuleClass
     from acgate.scaffold.project import Project
     from acgate.scaffold.source import Source
-
-_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_FORMS = "give PATH.py[:attribute], package.module[:attribute], or a directory with a config.json"
 
 
 def name_model(project: Project, text: str, cwd: Path) -> Choice:
@@ -37,40 +34,37 @@ def name_model(project: Project, text: str, cwd: Path) -> Choice:
     Raises:
         UsageError: There is no such thing, or it cannot be gated.
     """
-    place, attribute = _split(text)
+    place, attribute = split_attribute(text)
     path = next((p for p in (cwd / place, project.root / place) if p.exists()), None)
-    if path is not None and path.is_dir():
+    if path is not None and path.is_dir() and attribute is None:
         return _directory(project, text, path)
     if path is not None and path.suffix == ".py":
         inside = Path(os.path.relpath(path.resolve(), project.root.resolve()))
         setting = inside.as_posix() if attribute is None else f"{inside.as_posix()}:{attribute}"
         return _file(project, text, inside, setting, attribute)
-    if path is not None or not _DOTTED.fullmatch(place):
+    if not is_dotted(place) or (path is not None and path.is_file()):
         what = f"{text} is no Python file" if path is not None else f"there is no {text}"
-        raise UsageError(f"--model: {what}; {_FORMS}")
+        raise UsageError(f"--model: {what}; {FORMS}")
     file = _module_file(project, place)
     if file is not None:
         return _file(project, text, file, text, attribute)
     if importlib.util.find_spec(place.partition(".")[0]) is None:
         raise UsageError(
-            f"--model: there is no {text}, neither in {project.root} nor among installed packages; {_FORMS}"
+            f"--model: there is no {text}, neither in {project.root} nor among installed packages; {FORMS}"
         )
     return Choice(text, f"{text} is in an installed package, and was not looked into")
 
 
-def _split(text: str) -> tuple[str, str | None]:
-    place, colon, attribute = text.rpartition(":")
-    if colon and len(place) > 1 and _DOTTED.fullmatch(attribute):
-        return place, attribute
-    return text, None
-
-
 def _directory(project: Project, text: str, path: Path) -> Choice:
-    reason = why_not(path)
-    if reason is not None:
-        raise UsageError(f"--model: {text}: {reason or 'has no config.json with a model_type'}; {_FORMS}")
-    setting = Path(os.path.relpath(path.resolve(), project.root.resolve())).as_posix()
-    return Choice(setting, f"{text} is a Hugging Face model")
+    if holds_model(path):
+        if reason := why_not(path, text):
+            raise UsageError(f"--model: {reason}")
+        why = f"{text} is a Hugging Face model"
+    elif holds_adapter(path):
+        why = f"{text} is an adapter for a Hugging Face model"
+    else:
+        raise UsageError(f"--model: {text}: has no config.json with a model_type; {FORMS}")
+    return Choice(Path(os.path.relpath(path.resolve(), project.root.resolve())).as_posix(), why)
 
 
 def _module_file(project: Project, name: str) -> Path | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from acgate.scaffold.choice import is_aside, models
 from acgate.scaffold.drafting import TARGET, Choice, from_class
 from acgate.scaffold.example import EXAMPLE
-from acgate.scaffold.model_directory import why_not
+from acgate.scaffold.model_directory import holds_model, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +51,13 @@ def _target(project: Project) -> Choice | None:
 def _directory(project: Project, *, aside: bool) -> Choice | None:
     notes, usable = [], []
     for path in project.listing.model_directories:
-        reason = why_not(project.root / path)
-        if reason is None and is_aside(path) is aside:
+        directory = project.root / path
+        if not holds_model(directory):
+            continue
+        if reason := why_not(directory, path.as_posix()):
+            notes.append(f"no target: {reason}")
+        elif is_aside(path) is aside:
             usable.append(path.as_posix())
-        elif reason:
-            notes.append(f"{path.as_posix()} cannot be a target: {reason}")
     if not usable:
         return None
     first, *others = usable

@@ -15,7 +15,7 @@ MOST_ENTRIES = 5_000
 """Files and folders that are looked at; a project that holds more has its model near its root."""
 
 _MOST_BYTES = 2**20
-"""Larger Python files are data."""
+"""Larger files are data."""
 
 _SKIPPED = frozenset(
     {"__pycache__", "__pypackages__", "build", "dist", "node_modules", "site-packages", "venv"}
@@ -60,9 +60,11 @@ def list_project(root: Path, most: int = MOST_ENTRIES) -> Listing:
             path = Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(path)
+            elif entry.stat().st_size > _MOST_BYTES:
+                continue
             elif entry.name == "config.json":
                 directories.append(folder.relative_to(root))
-            elif entry.name.endswith(".py") and entry.stat().st_size <= _MOST_BYTES:
+            elif entry.name.endswith(".py"):
                 python.append(path.relative_to(root))
     return Listing(tuple(python), tuple(directories), complete=left >= 0 and not waiting)
 

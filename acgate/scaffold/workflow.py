@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from acgate.scaffold.model_directory import holds_adapter, holds_model
 from acgate.scaffold.settings_text import quoted
 from acgate.spec.resources import data_directory
 
@@ -91,7 +92,9 @@ def _requirements(directory: Path, table: Mapping[str, object]) -> list[str]:
     if (directory / "setup.py").is_file() or (pyproject.is_file() and _is_package(pyproject)):
         found.append("--editable=.")
     model = table.get("model")
-    if isinstance(model, str) and (directory / model / "config.json").is_file():
+    if isinstance(model, str) and holds_adapter(directory / model):
+        found.append("peft")  # which brings transformers
+    elif isinstance(model, str) and holds_model(directory / model):
         found.append("transformers")
     return found
 

@@ -29,7 +29,7 @@ def read_json(path: Path, source: str) -> tuple[bytes, dict[str, Any]]:
     text = path.read_bytes()
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TargetError(f"{source}: {path.name} is not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise TargetError(f"{source}: {path.name} holds {type(raw).__name__}; it must be a JSON object")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.errors import TargetError
+from acgate.spec.model_setting import FORMS, is_dotted, split_attribute
 from acgate.spec.resources import data_directory
 from acgate.targets.attributes import Origin, read_target, select, suggestion
 from acgate.targets.labels import safe_label
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from acgate.targets.protocol import Target
 
 BUILT_IN = "llama_like.py"
-_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _HUGGING_FACE = ("config.json", "adapter_config.json")
-_FORMS = "give PATH.py[:attribute], package.module[:attribute], or a directory with a config.json"
 
 
 def load_target(model: str | None, *, seed: int) -> Target:
@@ -40,7 +38,7 @@ def load_target(model: str | None, *, seed: int) -> Target:
     """
     if model is None:
         return _from_file(data_directory("targets") / BUILT_IN, None, "the built-in target", seed)
-    place, attribute = _split(model)
+    place, attribute = split_attribute(model)
     if place.endswith(".py"):
         return _from_file(Path(place).expanduser(), attribute, model, seed)
     path = Path(place).expanduser()
@@ -53,7 +51,7 @@ def load_target(model: str | None, *, seed: int) -> Target:
         from acgate.targets.hugging_face import load_directory  # noqa: PLC0415
 
         return load_directory(path, model, seed)
-    if not _DOTTED.fullmatch(place) or (attribute is None and path.is_dir()):
+    if not is_dotted(place) or (attribute is None and path.is_dir()):
         raise TargetError(_unusable(model, path))
     loaded = load_module(place, model)
     return _read(loaded, place.rpartition(".")[2], attribute, model, seed)
@@ -69,24 +67,14 @@ def _read(loaded: Loaded, stem: str, attribute: str | None, source: str, seed: i
     return read_target(select(loaded.module, attribute, source), origin, seed)
 
 
-def _split(model: str) -> tuple[str, str | None]:
-    """Split off `:attribute`; a colon elsewhere (a Windows drive) belongs to the path."""
-    place, colon, attribute = model.rpartition(":")
-    if colon and (_DOTTED.fullmatch(attribute) or not attribute) and len(place) > 1:
-        if not attribute:
-            raise TargetError(f"{model!r} ends in a colon; name an attribute after it, or leave it out")
-        return place, attribute
-    return model, None
-
-
 def _unusable(model: str, path: Path) -> str:
     if path.is_dir():
         hint = suggestion("config.json", (file.name for file in path.iterdir()))
-        return f"the directory {model} has no config.json{hint}; {_FORMS}"
+        return f"the directory {model} has no config.json{hint}; {FORMS}"
     if path.is_file():
         if path.name in _HUGGING_FACE:
             return f"{model} is a file; give its directory {path.parent}"
-        return f"{model} is no Python file; {_FORMS}"
+        return f"{model} is no Python file; {FORMS}"
     names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     hint = suggestion(path.name, names)
-    return f"there is no {model}{hint}; {_FORMS} (acgate works offline: download a model first)"
+    return f"there is no {model}{hint}; {FORMS} (acgate works offline: download a model first)"

@@ -61,13 +61,22 @@ def test_a_hugging_face_directory_is_a_target(make_project):
     assert found(root) == "."
 
 
-@pytest.mark.parametrize("key", ["auto_map", "quantization_config"])
-def test_a_hugging_face_directory_that_acgate_refuses_is_none(make_project, key):
-    """What a run would refuse is not chosen."""
-    root = make_project({"tiny/config.json": json.dumps({"model_type": "x", key: {}}), "m.py": WORDS})
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"tiny/config.json": json.dumps({"model_type": "x", "auto_map": {}})}, "auto_map"),
+        ({"tiny/config.json": json.dumps({"model_type": "x", "quantization_config": {}})}, "quantization"),
+        ({"tiny/config.json": LLAMA, "tiny/pytorch_model.bin": ""}, "pickled"),
+    ],
+)
+def test_a_hugging_face_directory_that_acgate_refuses_is_none(make_project, files, why):
+    """What a run would refuse is not chosen, and refused in the words of a run where it is named."""
+    root = make_project(files | {"m.py": WORDS})
     assert found(root) == "acgate_target.py"
-    with pytest.raises(UsageError, match=key):
+    with pytest.raises(UsageError, match=rf"--model: tiny: .*{why}"):
         write_project(root, model="tiny", github=False)
+    make_project({"fine/config.json": LLAMA})
+    assert any(why in note for note in search(Project(root)).notes)
 
 
 def test_a_hugging_face_directory_of_tests_comes_after_the_model(make_project):

@@ -94,10 +94,11 @@ def test_named_models_are_found(make_project, tmp_path):
     """`--model` takes what `acgate run --model` takes; a mere model gets a target."""
     root = make_project(
         {
-            "pkg/__init__.py": "",
+            "pkg/__init__.py": "from pkg.gate import build_model as build\n",
             "pkg/gate.py": TARGET,
             "net.py": WORDS,
             "hf/config.json": '{"model_type": "bert"}',
+            "lora/adapter_config.json": "{}",
         }
     )
     (tmp_path / "outside.py").write_text(TARGET)
@@ -105,7 +106,9 @@ def test_named_models_are_found(make_project, tmp_path):
         "pkg/gate.py": "pkg/gate.py",
         "pkg.gate": "pkg.gate",
         "pkg.gate:build_model": "pkg.gate:build_model",
+        "pkg:build": "pkg:build",
         "hf": "hf",
+        "lora": "lora",
         "../outside.py": "../outside.py",
         str(tmp_path / "outside.py"): "../outside.py",
         "net.py": "acgate_target.py",
@@ -125,6 +128,7 @@ def test_named_models_are_found(make_project, tmp_path):
         ("no_such_package.x", "neither in .* nor among installed packages"),
         ("empty", "has no config.json with a model_type"),
         ("notes.txt", "notes.txt is no Python file"),
+        ("net.py:", "ends in a colon"),
         ("net.py:WordModle", 'did you mean "WordModel"'),
         ("plain.py", "is no target"),
         ("other.py", "cannot be read as Python"),
