@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from acgate.scaffold.choice import inside_of
 from acgate.scaffold.inputs import Input, input_of
+from acgate.scaffold.likely_models import inside_of
 from acgate.scaffold.modules import last_name, parameters
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.scaffold.calling import calling_of
-from acgate.scaffold.choice import has_list
 from acgate.scaffold.importing import import_place
+from acgate.scaffold.likely_models import has_list
 from acgate.scaffold.modules import last_name, parameters
 from acgate.scaffold.target_text import Call, target_text
 

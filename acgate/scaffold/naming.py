@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acgate.errors import UsageError
-from acgate.scaffold.choice import models
 from acgate.scaffold.drafting import Choice, from_class, from_function
+from acgate.scaffold.likely_models import models
 from acgate.scaffold.model_directory import holds_adapter, holds_model, why_not
 from acgate.scaffold.modules import find_modules
 from acgate.scaffold.source import parse_source, read_bytes

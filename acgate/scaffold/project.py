@@ -18,22 +18,24 @@ _MOST_BYTES = 3 * 2**20
 """Of source code that is parsed, which takes about a second for each of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Project:
     """A project.
 
     Attributes:
         root: Its directory.
-        cut_short: The first file that was not read, because that would have taken too long.
+        seen_in_part: Whether it is larger than what was looked at until now.
     """
 
     root: Path
-    cut_short: list[Path] = field(default_factory=list)
+    seen_in_part: bool = field(default=False, init=False)
 
     @cached_property
     def listing(self) -> Listing:
         """Its files."""
-        return list_project(self.root)
+        found = list_project(self.root)
+        self.seen_in_part |= not found.complete
+        return found
 
     @cached_property
     def targets(self) -> tuple[Path, ...]:
@@ -50,11 +52,6 @@ class Project:
         """The torch modules that it defines, by name."""
         return find_modules(self.sources)
 
-    @property
-    def seen_in_part(self) -> bool:
-        """Whether it is larger than what was looked at."""
-        return bool(self.cut_short) or ("listing" in vars(self) and not self.listing.complete)
-
     def _parsed(self, wanted: Callable[[bytes], bool]) -> Iterator[Source]:
         left = _MOST_BYTES
         for path in self.listing.python:
@@ -63,7 +60,7 @@ class Project:
                 continue
             left -= len(content)
             if left < 0:
-                self.cut_short.append(path)
+                self.seen_in_part = True
                 return
             source = parse_source(path, content)
             if source is not None:

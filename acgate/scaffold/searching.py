@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acgate.scaffold.choice import is_aside, models
 from acgate.scaffold.drafting import TARGET, Choice, from_class
 from acgate.scaffold.example import EXAMPLE
+from acgate.scaffold.likely_models import is_aside, models
 from acgate.scaffold.model_directory import holds_model, why_not
 
 if TYPE_CHECKING:
