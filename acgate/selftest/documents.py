@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from acgate.report.junit import place_of
 from acgate.report.junit_document import Suite, document
 from acgate.report.junit_size import Entry
 from acgate.selftest.results import Result, tally
@@ -15,7 +14,6 @@ from acgate.vocabulary import Outcome as Judged
 
 if TYPE_CHECKING:
     from acgate.selftest.results import Outcome, Report
-    from acgate.spec.loading import JunitFamily
 
 _JUDGED = {
     Result.CAUGHT: Judged.PASS,
@@ -26,7 +24,7 @@ _JUDGED = {
 }
 
 
-def junit(report: Report, family: JunitFamily = "xunit2") -> str:
+def junit(report: Report) -> str:
     """Return a report with a case for each fixture, in a suite for each group of them."""
     suites: dict[str, list[Entry]] = {}
     for outcome in report.outcomes:
@@ -39,7 +37,6 @@ def junit(report: Report, family: JunitFamily = "xunit2") -> str:
     return document(
         [Suite(_classname(group), entries) for group, entries in suites.items()],
         versions | {"selftest": headline(report)},
-        family,
         rest="--json FILE writes them whole",
     )
 
@@ -78,11 +75,7 @@ def _entry(outcome: Outcome) -> Entry:
         for named in outcome.named
     ]
     name = outcome.turn.identifier.rpartition("/")[2]
-    sources = [named.source for named in outcome.named if named.source]
-    file, line = place_of(sources[0]) if sources else ("", 0)
-    return Entry(
-        _classname(fixture.group), name, judged, lines[0], "\n".join(lines), outcome.seconds, file, line
-    )
+    return Entry(_classname(fixture.group), name, judged, lines[0], "\n".join(lines), outcome.seconds)
 
 
 def _classname(group: str) -> str:

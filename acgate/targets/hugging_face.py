@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["load_directory", "switch_ac"]
-
 
 def load_directory(directory: Path, source: str, seed: int) -> Target:
     """Make a target of a directory with a `config.json`, an `adapter_config.json`, or both.

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from acgate.errors import TargetError
 from acgate.targets.blocks import find_blocks
-from acgate.targets.hugging_face import switch_ac
+from acgate.targets.hugging_face_switch import switch_ac
 from acgate.targets.load import load_target
 
 if TYPE_CHECKING:
