@@ -49,6 +49,9 @@ def work(argv: Sequence[str]) -> ExitCode:
         raise
     if request is None:
         return ExitCode.PASS
+    from acgate.spec.loading import working_directory
+
+    working_directory()  # every command needs it
     terminal = _terminal(request)
     doing = {"plan": _plan, "run": _run, "judge": _judge, "selftest": _selftest, "init": _init}
     try:

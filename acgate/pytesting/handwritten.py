@@ -16,6 +16,7 @@ from acgate.pytesting.handwritten_report import Reporter
 from acgate.pytesting.handwritten_result import Result
 from acgate.pytesting.handwritten_settings import specification
 from acgate.pytesting.handwritten_turns import Turns
+from acgate.pytesting.names import inert
 from acgate.report.files import ReportFiles
 from acgate.report.summary import summary
 from acgate.vocabulary import Outcome
@@ -164,7 +165,7 @@ class Door:
                 return self._checked(given, settings, policy, allow)
         except UsageError as error:
             # Raised anew: how acgate came to it says nothing about the test.
-            problem = type(error)(str(error))
+            problem = type(error)(inert(str(error)))
         raise problem
 
     def __repr__(self) -> str:
@@ -214,19 +215,20 @@ class Door:
             exit_code=verdict.exit_code,
             outcome=_outcome(verdict),
             headline=verdict.headline,
-            message=f"{summary(verdict)}evidence: {evidence}\n",
+            message=inert(f"{summary(verdict)}evidence: {evidence}\n"),
             evidence=evidence,
             verdict=verdict,
         )
 
     def _unchecked(self, error: AcgateError, evidence: Path) -> Result:
-        text = f"ERROR  could not be checked: {error}  (exit code {error.exit_code.value})"
+        told = inert(str(error))
+        text = f"ERROR  could not be checked: {told}  (exit code {error.exit_code.value})"
         self._property("outcome", Outcome.ERROR.value)
         self._property("exit_code", error.exit_code.value)
         return Result(
             exit_code=error.exit_code,
             outcome=Outcome.ERROR,
-            headline=f"could not be checked: {error}",
+            headline=f"could not be checked: {told}",
             message=f"{text}\nevidence: {evidence}\n",
             evidence=evidence,
             verdict=None,

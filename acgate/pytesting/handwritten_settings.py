@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from acgate.errors import UsageError
 from acgate.spec.explain import explain
-from acgate.spec.loading import load_spec
+from acgate.spec.loading import load_spec, working_directory
 from acgate.spec.models import Allow, Policy
 from acgate.spec.policy import load_policy, parse_policy
 
@@ -40,6 +40,7 @@ def specification(
     Raises:
         UsageError: Anything that is wrong, all problems in one message, one a line.
     """
+    working_directory()
     values = {name: _plain(name, value, beside) for name, value in settings.items()}
     values |= {"policy": _policy(policy, beside), "allow": _allowed(allow)}
     try:

@@ -54,9 +54,12 @@ class Places:
 
     def _find(self, name: str, target: str) -> Path | None:
         assert self._workspace is not None
-        own = (self._here / target).resolve()
-        if own.name == name and own.is_file() and own.is_relative_to(self._workspace):
-            return own
+        try:
+            own = (self._here / target).resolve()
+            if own.name == name and own.is_file() and own.is_relative_to(self._workspace):
+                return own
+        except (OSError, ValueError):  # no name of a file: too long, or characters that none has
+            pass
         files = itertools.islice(_files(self._workspace), _MOST)
         named = list(itertools.islice((path for path in files if path.name == name), 2))
         return named[0] if len(named) == 1 else None

@@ -186,6 +186,19 @@ def family_of(value: object) -> JunitFamily:
     raise UsageError(f"--junit-family: {shown(value)} must be one of {', '.join(_FAMILIES)}{hint}")
 
 
+def working_directory() -> Path:
+    """Return the directory that relative paths are relative to.
+
+    Raises:
+        UsageError: It was removed meanwhile, or may not be read.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(f"the working directory is gone ({why}); change to one that is there") from None
+
+
 def _beside(directory: Path, name: str) -> Path:
     return Path(name) if directory.resolve() == Path.cwd() else directory / name
 

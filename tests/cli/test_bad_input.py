@@ -313,3 +313,14 @@ def test_a_topology_without_its_ranks_is_refused(gate):
     code, err, root = gate(GOOD, "--world-size", "4")
     assert (code, counts(root)) == (4, (0, 1))
     assert "--world-size: has no effect" in err
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "judge", "init"])
+def test_a_working_directory_that_is_gone_is_told(tmp_path, monkeypatch, capsys, command):
+    """A shell may stand in a directory that a build has removed; nothing can be found from there."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert main([command, *([str(tmp_path)] if command == "judge" else [])]) == 4
+    assert "the working directory is gone" in capsys.readouterr().err

@@ -251,6 +251,29 @@ def test_what_is_wrong_with_an_argument_is_said_in_the_words_of_the_call(unused,
         unused.check(**given)
 
 
+def test_names_of_a_model_command_nothing(unused):
+    """A message may begin a line of a log with what a model calls its modules; no terminal or runner obeys."""
+
+    def build() -> nn.Module:
+        model = nn.Module()
+        model.add_module("a\n::add-mask::b\x1b[2J", nn.Linear(1, 1))
+        return model
+
+    with pytest.raises(UsageError) as caught:
+        unused.check(build, batches, loss)
+    assert "\\x3a:add-mask::b\\x1b[2J" in str(caught.value)
+    assert "\n::" not in str(caught.value)
+
+
+def test_a_working_directory_that_is_gone_is_told(unused, tmp_path, monkeypatch):
+    """A test that has removed the directory it stands in is told so, in a sentence."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UsageError, match="the working directory is gone"):
+        unused.check(Net, batches, loss)
+
+
 def test_the_callers_exceptions_pass_through(unused):
     """What `build_model` raises is the test's own, with its own traceback."""
 

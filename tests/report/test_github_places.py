@@ -47,3 +47,9 @@ def test_a_target_outside_of_the_checkout_has_no_place(checkout: Path) -> None:
     """GitHub can only mark what is in the repository."""
     assert Places(checkout / "b", checkout).of("alone.py:1", str(checkout / "a" / "alone.py")) is None
     assert Places(None, checkout).of("alone.py:1", "a/alone.py") is None
+
+
+@pytest.mark.parametrize("target", ["a\0b", "\ud800", "a" * 5000])
+def test_a_target_that_names_no_file_is_no_hindrance(checkout: Path, target: str) -> None:
+    """What a target is called is any text; the file of a cause is then looked for as always."""
+    assert Places(checkout, checkout).of("alone.py:1", target) == ("a/alone.py", 1)
