@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BLOCKS = [block for path in documents() for block in blocks(path)]
 KINDS = {SHELL, "python", "toml", "yaml", "text"}
 PYTHONS = {"python", "python3", ".venv/bin/python"}
-PLACEHOLDERS = {"path/to/model-directory"}
+PLACEHOLDERS = {"path/to/model", "path/to/adapter"}
 LINTERS = {"ruff check", "ruff format", "mypy", "lint-imports"}
 
 
