@@ -149,6 +149,8 @@ def _largest_stack(model: nn.Module, modules: dict[str, nn.Module], alike: int) 
 
 
 def _is_stack(holder: nn.Module, classes: Counter[type], alike: int) -> bool:
+    if any(issubclass(kind, nn.ModuleList | nn.ModuleDict) for kind in classes):
+        return False  # stages, each a list of blocks, that nobody calls
     if isinstance(holder, nn.ModuleList):
         return max(classes.values()) >= alike
     return isinstance(holder, nn.Sequential | nn.ModuleDict) and len(classes) == 1 and classes.total() >= 2

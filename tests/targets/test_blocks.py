@@ -109,6 +109,13 @@ def test_a_sequential_of_one_class_is_a_stack_and_a_mixed_one_is_not() -> None:
         find_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), None)
 
 
+def test_a_list_of_lists_is_no_stack_but_the_lists_in_it_are() -> None:
+    """Stages that are lists themselves are never called, so they cannot be blocks; what they hold can."""
+    model = nn.Module()
+    model.stages = nn.ModuleList(nn.ModuleList(Block() for _ in range(2)) for _ in range(2))
+    assert find_blocks(model, None).names == ("stages.0.0", "stages.0.1", "stages.1.0", "stages.1.1")
+
+
 def test_a_sequential_may_hold_more_than_its_blocks() -> None:
     """A stem and a head beside blocks of one class of the user's own do not hide those blocks."""
     model = nn.Sequential(nn.Linear(4, 4), Block(), Block(), nn.Linear(4, 8))
