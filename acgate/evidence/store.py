@@ -6,19 +6,19 @@ import hashlib
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from acgate.errors import EvidenceError, OutputError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 Model = TypeVar("Model", bound=BaseModel)
 
 TEMPORARY = ".acgate-"
 """How the names of files begin that are being written; a process that is killed leaves them behind."""
+
+_DEVICES = Path("/dev")
 
 _SEAL = ',"seal":"'
 """Begins the last key of a record: the digest of all text before it."""
@@ -36,6 +36,10 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write bytes atomically; see `write_text`."""
     try:
+        if is_stream(path):
+            with path.open("wb") as stream:
+                stream.write(content)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         # A short name of its own: the file's may be as long as names can be. The mode is the
         # user's usual one, as reports are read by others (a runner, a web server).
@@ -51,6 +55,11 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def is_stream(path: Path) -> bool:
+    """Say whether a path is a pipe or device such as /dev/stdout, which is written to and never replaced."""
+    return path.parent == _DEVICES or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def text_of(record: BaseModel) -> str:

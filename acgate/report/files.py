@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from acgate.errors import AcgateError, ExitCode, OutputError, UsageError
 from acgate.evidence.lock import DirectoryLock
 from acgate.evidence.paths import RunPaths
-from acgate.evidence.store import write_text
+from acgate.evidence.store import is_stream, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,8 @@ class ReportFiles:
             if path is not None:
                 if path.is_dir():
                     raise OutputError(f"{path} is a directory; {option} needs the name of a file")
-                _probe(path.parent)
+                if not is_stream(path):
+                    _probe(path.parent)
         if self.junitxml is not None and self.json is not None and _same(self.junitxml, self.json):
             raise UsageError(f"--junitxml and --json both name {self.json}; give two files")
 
@@ -176,6 +177,8 @@ def _noting(error: BaseException) -> Iterator[None]:
 
 def _remove(path: Path) -> None:
     try:
+        if is_stream(path):
+            return
         if path.is_file() or (path.is_symlink() and not path.exists()):
             path.unlink()
     except OSError as error:

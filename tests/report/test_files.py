@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -94,6 +95,26 @@ def test_a_report_named_like_a_directory_is_refused(tmp_path: Path) -> None:
         ReportFiles(None, tmp_path).open(),
     ):
         pytest.fail("work began")
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_pipe_is_written_to_and_stays_one(
+    tmp_path: Path, verdict: Make, case: MakeCase, early: bool
+) -> None:
+    """`--json /dev/stdout` and `>(command)` name streams: replacing one would take it from everybody."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files = ReportFiles(None, junitxml=pipe)
+    with contextlib.suppress(UsageError), files.open():
+        if early:
+            raise UsageError("too early")
+        files.write(verdict(case(Outcome.PASS)))
+    assert pipe.is_fifo()
+    assert [*tmp_path.iterdir()] == [pipe]
+    text = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert ET.fromstring(text).get("errors") == str(int(early))
 
 
 def test_two_reports_of_one_name_are_refused(tmp_path: Path) -> None:
