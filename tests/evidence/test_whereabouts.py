@@ -38,7 +38,7 @@ def test_a_torn_file_gives_what_is_there(
     path.write_bytes(content[:cut])
     found = read_whereabouts(path)
     for key, value in found.items():
-        whole = SLOTS[key].padded(values[key]).decode("ascii").strip()
+        whole = SLOTS[key].padded(values[key]).decode("ascii").strip(" \0")
         assert whole.startswith(value) if cut < SIZE else value == whole
     if cut == SIZE:
         assert len(content) == SIZE
