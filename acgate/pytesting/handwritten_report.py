@@ -60,7 +60,7 @@ class Reporter:
         report = yield
         if item is self._node:
             # Subtests report while the test goes on: what they have not asked it may ask later.
-            if report.when == "call" and not item.stash.get(IN_CALL, False):
+            if not item.stash.get(IN_CALL, False):
                 self._complain(report)
             self._show(report)
         return report
@@ -74,18 +74,19 @@ class Reporter:
             pytest.fail(_LOST, pytrace=False)
 
     def _complain(self, report: pytest.TestReport) -> None:
-        if report.outcome == "failed":
-            return
-        unnoticed = self._unnoticed()
-        if unnoticed:
-            self._fail(report, _complaint(_NOT_ASKED, unnoticed))
-            self._complained = unnoticed
-            self._shown = len(self._checks.results)
-        elif self._lost():
-            self._fail(report, _LOST)
-            self._complained_of_lost = self._lost()
-        elif report.outcome == "passed" and not self._checks.results:
-            self._fail(report, _CAUGHT if self._checks.turns.calls else _NEVER_CALLED)
+        unnoticed, lost = self._unnoticed(), self._lost()
+        if report.outcome != "failed":
+            if report.when != "call":
+                return
+            if unnoticed:
+                self._fail(report, _complaint(_NOT_ASKED, unnoticed))
+                self._shown = len(self._checks.results)
+            elif lost:
+                self._fail(report, _LOST)
+            elif report.outcome == "passed" and not self._checks.results:
+                self._fail(report, _CAUGHT if self._checks.turns.calls else _NEVER_CALLED)
+        # One failure is enough for a test: its end need not tell of the same again.
+        self._complained, self._complained_of_lost = unnoticed, lost
 
     @staticmethod
     def _fail(report: pytest.TestReport, text: str) -> None:

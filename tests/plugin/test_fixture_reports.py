@@ -163,6 +163,21 @@ def test_takes_a_word_for_a_question(quick):
     assert quick.check(*GIVEN).outcome
 
 
+def test_fails_after_red(quick):
+    quick.check(*GIVEN)
+    assert False, "something else"
+
+
+@pytest.fixture
+def broken(quick):
+    quick.check(*GIVEN)
+    raise ValueError("something else")
+
+
+def test_of_a_fixture_that_fails_after_red(broken):
+    pass
+
+
 def test_catches_what_a_check_raises(quick):
     with pytest.raises(Exception):
         quick.check(*GIVEN, steps=0)
@@ -282,6 +297,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("of_a_fixture_that_checks_late", "error"),
         ("is_green_at_the_second_try", "failure"),
         ("takes_a_word_for_a_question", "failure"),
+        ("fails_after_red", "failure"),
+        ("of_a_fixture_that_fails_after_red", "error"),
         ("catches_what_a_check_raises", "failure"),
         ("checks_in_a_thread", "passed"),
         ("loses_what_a_thread_raises", "failure"),
