@@ -15,7 +15,7 @@ from acgate.vocabulary import Band, Check, Outcome, Quantity
 
 
 class Difference(Frozen):
-    """One tensor that is not equal, measured.
+    """One tensor that is not equal, measured; no figure is NaN.
 
     Attributes:
         max_abs_err: max|r-c|, beside its scale max|r|.

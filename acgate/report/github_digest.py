@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -156,11 +155,7 @@ def _worst(cases: tuple[Case, ...]) -> tuple[Case, Difference] | None:
     """Return the worst difference; of gradients where there is one, as those make the others."""
     found = [(case, difference) for case in cases for difference in case.differences]
     gradients = [each for each in found if each[0].check is Check.GRADIENT]
-    return max(gradients or found, key=lambda each: _size(each[1].rel_err), default=None)
-
-
-def _size(err: float) -> float:
-    return math.inf if math.isnan(err) else err
+    return max(gradients or found, key=lambda each: each[1].rel_err, default=None)
 
 
 def _figure(case: Case, difference: Difference) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from acgate.vocabulary import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from acgate.judge.verdict import Case, Cause, CellVerdict, Difference, TrackVerdict, Verdict
+    from acgate.judge.verdict import Case, Cause, CellVerdict, TrackVerdict, Verdict
     from acgate.spec.loading import JunitFamily
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)( in .*)?")
@@ -114,7 +113,7 @@ def _figures(case: Case, cause: Cause | None) -> dict[str, str]:
     """Return what was measured, as properties."""
     figures = {"compared": str(case.compared)} if case.compared else {}
     if case.differences:
-        worst = max(case.differences, key=_badness)
+        worst = max(case.differences, key=lambda difference: difference.rel_err)
         figures["worst.tensor"] = f"{worst.key.name} (step {worst.key.step}, micro-step {worst.key.micro})"
         figures["worst.rel_err"] = f"{worst.rel_err:.3e}"
         figures["worst.max_abs_err"] = f"{worst.max_abs_err:.3e}"
@@ -124,11 +123,6 @@ def _figures(case: Case, cause: Cause | None) -> dict[str, str]:
         figures["cause"] = cause.kind
         figures |= {"cause.source": cause.source} if cause.source else {}
     return figures
-
-
-def _badness(difference: Difference) -> float:
-    """Return what orders differences; one that is no number is the worst."""
-    return math.inf if math.isnan(difference.rel_err) else difference.rel_err
 
 
 def _key_layers(track: TrackVerdict) -> dict[str, str]:
