@@ -21,7 +21,7 @@ from acgate.judge.extra_cases import engagement_case, extra_cases, planted_cases
 from acgate.judge.inputs import CellInputs
 from acgate.judge.key_layers import key_layers
 from acgate.judge.noise import measure_noise
-from acgate.judge.outcomes import worst
+from acgate.judge.outcomes import RED, worst
 from acgate.judge.reference import trouble_with_reference
 from acgate.judge.structure import comparable
 from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
@@ -226,7 +226,7 @@ def _track_verdict(inputs: CellInputs, track: str, found: Sequence[Judged], told
     run = inputs.run(track)
     seen = run.observation if run else None
     outcome = worst(judged.case.outcome for judged in found)
-    found_causes = told.causes if outcome in {Outcome.FAIL, Outcome.ERROR} else ()
+    found_causes = told.causes if outcome in RED else ()
     return TrackVerdict(
         track=track,
         outcome=outcome,

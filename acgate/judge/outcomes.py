@@ -9,6 +9,9 @@ from acgate.vocabulary import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+RED = frozenset({Outcome.FAIL, Outcome.ERROR})
+"""What keeps a release back: it is wrong, or could not be checked."""
+
 STRENGTH = (Outcome.FAIL, Outcome.ERROR, Outcome.WARN, Outcome.PASS, Outcome.SKIPPED)
 
 

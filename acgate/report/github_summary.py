@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from acgate.errors import ExitCode
 from acgate.judge.allowances import UNUSED
+from acgate.judge.outcomes import RED, STRENGTH
 from acgate.report.github_digest import WORDS, Digest, digests, word_of
 from acgate.report.github_markdown import LONGEST_BLOCK, block, code, filled, folded, inline, table
 from acgate.report.wording import counted, duration, finding_line, ratio, size, step_seconds
@@ -22,7 +23,6 @@ LIMIT = 900 * 1024
 
 _MARKS = {"passed": "✅", "passed with notes": "✅", "failed": "❌", "could not be checked": "⚠️"}
 _HEADER = ("cell", "track", "outcome", "checks", "compared", "step", "time", "held", "memory", "peak")
-_ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.WARN, Outcome.PASS, Outcome.SKIPPED)
 
 
 def job_summary(verdicts: Sequence[Verdict], limit: int = LIMIT) -> str:
@@ -76,7 +76,7 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
         for cell in verdict.cells
         for outcome in ([track.outcome for track in cell.tracks] or [cell.outcome])
     )
-    counts = [f"{outcomes[outcome]:,} {WORDS[outcome]}" for outcome in _ORDER if outcomes[outcome]]
+    counts = [f"{outcomes[outcome]:,} {WORDS[outcome]}" for outcome in STRENGTH if outcomes[outcome]]
     dropped = sum(len(verdict.dropped) for verdict in verdicts)
     counts += [f"{counted(dropped, 'cell')} not run"] if dropped else []
     return f"Tracks: {', '.join(counts)}" if counts else ""
@@ -193,7 +193,7 @@ def _rows(cell: CellVerdict) -> Iterator[list[str]]:
         yield [
             code(cell.cell),
             code(track.track),
-            f"**{word}**" if track.outcome in {Outcome.FAIL, Outcome.ERROR} else word,
+            f"**{word}**" if track.outcome in RED else word,
             _checks(track),
             f"{sum(case.compared for case in track.cases):,}",
             duration(spent),
@@ -206,4 +206,4 @@ def _rows(cell: CellVerdict) -> Iterator[list[str]]:
 
 def _checks(track: TrackVerdict) -> str:
     outcomes = Counter(case.outcome for case in track.cases)
-    return ", ".join(f"{outcomes[outcome]:,} {WORDS[outcome]}" for outcome in _ORDER if outcomes[outcome])
+    return ", ".join(f"{outcomes[outcome]:,} {WORDS[outcome]}" for outcome in STRENGTH if outcomes[outcome])

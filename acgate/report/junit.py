@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from acgate.errors import AcgateError, ExitCode
 from acgate.judge.cause_text import cause_lines, cause_of
+from acgate.judge.outcomes import RED
 from acgate.report.junit_document import Suite, document
-from acgate.report.junit_size import RED, Entry
+from acgate.report.junit_size import Entry
 from acgate.report.wording import finding_line, key_layer_line
 from acgate.vocabulary import Outcome
 

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from acgate.judge.outcomes import RED
 from acgate.report.escape import name_line, one_line, visible
 from acgate.report.junit_names import distinct
 from acgate.vocabulary import Outcome
@@ -17,7 +18,6 @@ LARGEST = 29_000_000
 """Bytes of a document; GitLab reads no file of 30 MB or more."""
 LONGEST_TEXT = 20_000
 """Bytes of one text; the readers that make annotations of GitHub send at most 64 KB of it."""
-RED = frozenset({Outcome.FAIL, Outcome.ERROR})
 
 # Characters of names and headlines, and bytes that every text has at least, until all fit.
 _STEPS = ((300, 160), (120, 160), (60, 40))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from acgate.evidence.fact_kinds import AC_BY_ACGATE, LOSS_OF_ACGATE
 from acgate.judge.allowances import UNUSED
 from acgate.judge.cause_text import without_causes
-from acgate.judge.outcomes import worst
+from acgate.judge.outcomes import RED, worst
 from acgate.plan.matrix import REFERENCE
 from acgate.report.across import across_cases, not_checked, notes_in_short, own_cases
 from acgate.report.causes import causes_text
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _HEADER = ("cell", "track", "outcome", "step", "time", "held", "memory", "peak", "compared")
 _OF_THE_TARGET = (AC_BY_ACGATE, LOSS_OF_ACGATE)
 """Kinds of facts that are told without being asked for, once for all cells."""
-_RED = frozenset({Outcome.FAIL, Outcome.ERROR})
 _FOLLOWS_GRADIENT = frozenset({(Check.LOSS, Outcome.FAIL), (Check.UPDATE, Outcome.FAIL)})
 _NUMERIC = frozenset({3, 4, 5, 6, 7, 8})
 _ACROSS = "none, across"
@@ -181,7 +180,7 @@ def _telling(track: TrackVerdict) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
     Of each red check the worst place is shown; a wrong gradient makes every later loss and
     update wrong as well, so those are only named beside it.
     """
-    red = [case for case in track.cases if case.outcome in _RED]
+    red = [case for case in track.cases if case.outcome in RED]
     worst: dict[tuple[Check, Outcome], Case] = {}
     for case in red:
         key = (case.check, case.outcome)
@@ -189,7 +188,7 @@ def _telling(track: TrackVerdict) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
             worst[key] = case
     if (Check.GRADIENT, Outcome.FAIL) in worst:
         worst = {key: case for key, case in worst.items() if key not in _FOLLOWS_GRADIENT}
-    kept = [case for case in track.cases if case.outcome not in _RED or case in worst.values()]
+    kept = [case for case in track.cases if case.outcome not in RED or case in worst.values()]
     return tuple(kept), tuple(case for case in red if case not in kept)
 
 
