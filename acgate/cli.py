@@ -86,6 +86,14 @@ def _terminal(request: Request) -> Terminal:
 
 
 def _plan(request: Request, terminal: Terminal) -> ExitCode:
+    from acgate.report.files import ReportFiles
+
+    files = ReportFiles(None, None, _path(request, "json"))
+    with files.open():
+        return _planned(request, terminal, files.json)
+
+
+def _planned(request: Request, terminal: Terminal, document: Path | None) -> ExitCode:
     from acgate.plan.matrix import make_plan
     from acgate.report.plan_text import cell_lines, plan_text
     from acgate.spec.combinations import check_in_process
@@ -95,7 +103,6 @@ def _plan(request: Request, terminal: Terminal) -> ExitCode:
     if request.in_process:
         check_in_process(loaded.spec)
     planned = make_plan(loaded.spec)
-    document = _path(request, "json")
     if request.quiet and document is None:
         terminal.show(cell_lines(planned))
         return ExitCode.PASS
@@ -107,10 +114,12 @@ def _plan(request: Request, terminal: Terminal) -> ExitCode:
         from acgate.evidence.store import write_text
         from acgate.report.plan_document import plan_document
 
-        text = plan_document(planned, found, loaded.files).model_dump_json(by_alias=True, indent=1)
-        write_text(document, text + "\n")
-    text = cell_lines(planned) if request.quiet else ""
-    terminal.show(text or plan_text(planned, found, loaded.origin, verbose=request.verbose))
+        written = plan_document(planned, found, loaded.files).model_dump_json(by_alias=True, indent=1)
+        write_text(document, written + "\n")
+    if request.quiet:
+        terminal.show(cell_lines(planned))
+    else:
+        terminal.show(plan_text(planned, found, loaded.origin, verbose=request.verbose))
     return ExitCode.PASS
 
 
