@@ -14,7 +14,6 @@ MISSING = "missing"
 WHOLE = 16 * 2**20
 """Bytes; of larger safetensors files only size and header are read, as a survey depends on no weight."""
 
-_CHUNK = 2**20
 _LENGTH = 8
 _HEADER = "size-and-header:"
 
@@ -32,9 +31,6 @@ def file_digest(path: Path) -> str:
                 length = min(int.from_bytes(start, "little"), WHOLE)
                 header = f"{size} ".encode() + start + stream.read(length)
                 return _HEADER + hashlib.sha256(header).hexdigest()
-            digest = hashlib.sha256()
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError:
         return MISSING
-    return digest.hexdigest()
