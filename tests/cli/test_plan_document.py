@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from acgate.__main__ import main
 from acgate.errors import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("arguments", [["--steps", "0"], ["--select", "nothing*"]])
