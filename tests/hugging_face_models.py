@@ -20,6 +20,24 @@ TEXT = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+LLAMA = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+LORA = {
+    "peft_type": "LORA",
+    "task_type": "CAUSAL_LM",
+    "r": 4,
+    "lora_alpha": 8,
+    "lora_dropout": 0.2,
+    "target_modules": ["q_proj", "v_proj"],
+    "inference_mode": True,  # as peft saves it
+}
 VISION = {
     "hidden_size": 32,
     "intermediate_size": 48,

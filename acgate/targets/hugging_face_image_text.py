@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from acgate.targets.hugging_face_draws import BATCH_SIZE, IGNORED, Draws
-from acgate.targets.hugging_face_images import image_size, images
+from acgate.targets.hugging_face_images import images, num_patches
 from acgate.targets.hugging_face_text import taken, text
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ def _num_tokens(draws: Draws) -> int:
         return _GRID_SIDE * _GRID_SIDE
     if kind in _FIXED:
         return int(draws.config.mm_tokens_per_image)
-    height, width = image_size(draws)
-    patch: Any = draws.setting("patch_size")
-    rows, columns = (patch, patch) if isinstance(patch, int) else (patch[0], patch[-1])
-    patches = (height // rows) * (width // columns)
+    patches = num_patches(draws)
     if kind in _SHUFFLED:
         factor = float(getattr(draws.config, _SHUFFLED[kind]))  # below 1 where it is a ratio
         return int(patches * factor**2 if factor < 1 else patches // factor**2)

@@ -59,13 +59,20 @@ def image_size(draws: Draws) -> tuple[int, int]:
     return side, side
 
 
-def masked_images(draws: Draws) -> dict[str, Tensor]:
-    """Return images and which of their patches are hidden, about 40 %."""
+def num_patches(draws: Draws) -> int:
+    """Return into how many whole patches the model divides an image."""
     height, width = image_size(draws)
     patch: Any = draws.setting("patch_size") or 1
     rows, columns = (patch, patch) if isinstance(patch, int) else (patch[0], patch[-1])
-    patches = (height // rows) * (width // columns)
-    return {"pixel_values": images(draws), "bool_masked_pos": draws.uniform(BATCH_SIZE, patches) < 0.4}
+    return (height // rows) * (width // columns)
+
+
+def masked_images(draws: Draws) -> dict[str, Tensor]:
+    """Return images and which of their patches are hidden, about 40 %."""
+    return {
+        "pixel_values": images(draws),
+        "bool_masked_pos": draws.uniform(BATCH_SIZE, num_patches(draws)) < 0.4,
+    }
 
 
 def segmentation(draws: Draws) -> dict[str, Tensor]:

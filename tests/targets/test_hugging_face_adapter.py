@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from hugging_face_models import LLAMA, LORA
 from safetensors.torch import load_file, save_file
 
 from acgate.errors import TargetError
@@ -23,28 +24,9 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"
 )
 
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": True,
-}
-LORA = {
-    "peft_type": "LORA",
-    "task_type": "CAUSAL_LM",
-    "r": 4,
-    "lora_alpha": 8,
-    "lora_dropout": 0.1,
-    "target_modules": ["q_proj", "v_proj"],
-    "inference_mode": True,  # as peft saves it
-}
-
 
 def base(path: Path, *, weights: bool = False) -> Path:
-    config = transformers.LlamaConfig(**SIZES, architectures=["LlamaForCausalLM"])
+    config = transformers.LlamaConfig(**LLAMA, architectures=["LlamaForCausalLM"])
     config.save_pretrained(path)
     if weights:
         torch.manual_seed(7)

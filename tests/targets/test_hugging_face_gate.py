@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from hugging_face_models import LLAMA, LORA
 
 from acgate import gate
 from acgate.report.summary import summary
@@ -23,23 +24,6 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"
 )
-
-LLAMA = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": True,
-}
-LORA = {
-    "peft_type": "LORA",
-    "task_type": "CAUSAL_LM",
-    "r": 4,
-    "lora_dropout": 0.2,
-    "target_modules": ["q_proj", "v_proj"],
-}
 
 
 def llama(path: Path) -> Path:

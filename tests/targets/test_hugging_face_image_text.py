@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import hugging_face_models
 import pytest
 import torch
 
@@ -18,27 +19,12 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 IMAGE = 60
-TEXT = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+TEXT = hugging_face_models.TEXT | {
     "num_key_value_heads": 2,
     "head_dim": 8,
     "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
 }
-VISION = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "image_size": 16,
-    "patch_size": 4,
-}
+VISION = hugging_face_models.PAIR["vision_config"] | {"patch_size": 4}
 SIGLIP = VISION | {"model_type": "siglip_vision_model", "vision_use_head": False}
 GRID = {"image_token_id": IMAGE, "video_token_id": 61, "vision_start_token_id": 62, "vision_end_token_id": 63}
 WINDOWS = {
