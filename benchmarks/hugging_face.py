@@ -177,7 +177,8 @@ def _print_tables(rows: list[Row], known: Any, *, left: int, everything: bool) -
     )
     for name in ("error", "skipped"):
         _print_reasons(OUTCOMES[name].capitalize(), [(row, row["reason"]) for row in by_outcome[name]])
-    return _print_sums(by_outcome, known, left=left, everything=everything)
+    escaped = _print_bare(rows)
+    return int(_print_sums(by_outcome, known, left=left, everything=everything) or escaped)
 
 
 def _print_reasons(title: str, rows: list[tuple[Row, str]]) -> None:
@@ -185,6 +186,22 @@ def _print_reasons(title: str, rows: list[tuple[Row, str]]) -> None:
         print(f"\n{title}:")
     for row, reason in rows:
         print(f"  {row['name']}: {reason[:600]}")
+
+
+def _print_bare(rows: list[Row]) -> bool:
+    """Set the verdicts beside a bare training loop; return whether a difference escaped the gate."""
+    compared = [row for row in rows if row.get("bare")]
+    noisy = [row["name"] for row in compared if row["bare"]["again"]]
+    escaped = [row for row in compared if row["escaped"]]
+    differing = sum(
+        any(row["bare"][track] for track in row["tracks"]) for row in compared if not row["bare"]["again"]
+    )
+    print(
+        f"\nBare training loop: {differing} of {len(compared)} differ under AC, {len(escaped)} of them"
+        f" passed the gate; {len(noisy)} do not repeat themselves{': ' if noisy else ''}{', '.join(noisy)}"
+    )
+    _print_reasons("ESCAPED", [(row, str(row["bare"])) for row in escaped])
+    return bool(escaped)
 
 
 def _print_sums(by_outcome: dict[str, list[Row]], known: Any, *, left: int, everything: bool) -> int:

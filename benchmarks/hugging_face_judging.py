@@ -16,6 +16,7 @@ from acgate.errors import AcgateError
 from acgate.evidence.run_directory import RunDirectory
 from acgate.spec.models import GateSpec
 from acgate.vocabulary import Outcome
+from benchmarks import hugging_face_bare as bare
 from benchmarks.tiny_configurations import merged, shrink
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Result:
         applies_ac: `hugging-face` where the model's own switch did it, else `acgate`.
         flagged: Checks and findings that are not a plain pass, by track.
         causes: Kind and place of what the gate says is the cause.
+        bare: How a bare training loop without acgate differs under AC, by track; `again` is a repeat without.
+        escaped: The gate passed a track on which the bare loop differs.
     """
 
     name: str
@@ -77,6 +80,8 @@ class Result:
     flagged: list[str] = field(default_factory=list)
     causes: list[str] = field(default_factory=list)
     text: str = ""
+    bare: dict[str, str] = field(default_factory=dict)
+    escaped: bool = False
     seconds: float = 0.0
     transformers: str = ""
 
@@ -153,6 +158,13 @@ def _run_gate(directory: Path, precision: str, steps: int, result: Result) -> No
     result.applies_ac, result.blocks = survey.applies_ac, len(survey.blocks)
     result.parameters = survey.num_parameters
     _note(verdict, result)
+    switch = survey.applies_ac == "hugging-face"
+    if result.outcome in ("passed", "failed"):
+        result.bare = bare.compare(directory, seed=SEED, switch=switch, blocks=survey.blocks)
+        result.escaped = not result.bare["again"] and any(
+            result.bare[track] and outcome in (Outcome.PASS, Outcome.WARN)
+            for track, outcome in result.tracks.items()
+        )
 
 
 def _note(verdict: Verdict, result: Result) -> None:

@@ -85,6 +85,7 @@ def test_every_name_that_is_known_exists():
     """A remark about an architecture that transformers no longer has would never be noticed."""
     known = {*KNOWN.changes, *KNOWN.skipped, *KNOWN.examined}
     assert known <= set(BY_NAME)
+    assert all((KNOWN.changes, KNOWN.skipped, KNOWN.examined)), "a part of hugging_face.toml was lost"
     assert len(BY_NAME) >= hugging_face.AT_LEAST
 
 
@@ -123,12 +124,28 @@ def test_results_are_read_back_without_the_line_that_was_cut_short(tmp_path):
     assert list(hugging_face._read(path)) == ["a"]
 
 
+def test_an_escape_fails_the_sweep(capsys):
+    """A pass that a bare training loop contradicts is named and fails the sweep; one that it confirms does not."""
+    known = judging.Known({}, {}, {})
+    judged = [row(f"model{number}", "passed") for number in range(hugging_face.AT_LEAST)]
+    equal = {"again": "", "block": "", "selective": ""}
+    tracks = {"block": "pass", "selective": "pass"}
+    judged[0] |= {"bare": equal, "tracks": tracks}
+    assert hugging_face._print_tables(judged, known, left=0, everything=True) == 0
+    judged[1] |= {"bare": equal | {"selective": "1 loss differs"}, "tracks": tracks, "escaped": True}
+    assert hugging_face._print_tables(judged, known, left=0, everything=True) == 1
+    told = capsys.readouterr().out
+    assert "ESCAPED:\n  model1" in told
+    assert "1 of 2 differ under AC, 1 of them passed the gate" in told
+
+
 @pytest.mark.slow
 def test_sound_architecture_passes():
     """A Llama as transformers makes it passes with its own switch, block and selective."""
     result = judging.judge(BY_NAME["llama"], KNOWN)
     assert (result.outcome, result.tracks) == ("passed", {"block": "pass", "selective": "pass"}), result
     assert result.applies_ac == "hugging-face"
+    assert result.bare == {"again": "", "block": "", "selective": ""}
 
 
 @pytest.mark.slow
@@ -137,4 +154,6 @@ def test_batch_norm_in_a_block_fails():
     result = judging.judge(BY_NAME["canary"], KNOWN)
     assert result.outcome == "failed", result
     assert "block: fail buffers" in result.flagged
+    assert "buffer" in result.bare["block"]
+    assert not result.escaped
     assert "canary" in KNOWN.examined
