@@ -54,7 +54,10 @@ def test_only_the_adapter_trains(tmp_path: Path) -> None:
     assert len(find_blocks(model, target.blocks).names) == 2
     assert {name.split(".")[-3] for name in trainable(model)} == {"lora_A", "lora_B"}
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert any(isinstance(m, torch.nn.Dropout) and m.p == 0.1 and m.training for m in model.modules())
+    assert any(
+        isinstance(m, torch.nn.Dropout) and m.p == LORA["lora_dropout"] and m.training
+        for m in model.modules()
+    )
     again, other = target.build_model(), load_target(adapter(tmp_path / "lora"), seed=4).build_model()
     one, same, new = (next(iter(trainable(m).values())) for m in (model, again, other))
     assert torch.equal(one, same)
