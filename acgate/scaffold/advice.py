@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import configparser
 import importlib.util
-import json
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from acgate.errors import UsageError
 from acgate.scaffold.model_directory import holds_adapter, holds_model
+from acgate.scaffold.settings_text import quoted
 from acgate.spec.document import read_toml
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The first of these that configures pytest is the only one that pytest reads.
-_TOML = {
-    "pytest.toml": ("pytest",),
-    ".pytest.toml": ("pytest",),
-    "pyproject.toml": ("tool", "pytest"),
+# Where each says it; the first that configures pytest is the only one that pytest reads.
+_SECTIONS = {
+    "pytest.toml": "pytest",
+    ".pytest.toml": "pytest",
+    "pytest.ini": "pytest",
+    ".pytest.ini": "pytest",
+    "pyproject.toml": "tool:pytest",
+    "tox.ini": "pytest",
+    "setup.cfg": "tool:pytest",
 }
-_INI = {"pytest.ini": "pytest", ".pytest.ini": "pytest", "tox.ini": "pytest", "setup.cfg": "tool:pytest"}
-_ORDER = (
-    "pytest.toml",
-    ".pytest.toml",
-    "pytest.ini",
-    ".pytest.ini",
-    "pyproject.toml",
-    "tox.ini",
-    "setup.cfg",
-)
 
 
 def pytest_advice(project: Path, config: str) -> str:
@@ -44,16 +38,15 @@ def pytest_advice(project: Path, config: str) -> str:
     found = _testpaths(project)
     if found is None:
         return ""
-    name, paths, is_toml = found
+    name, paths = found
     if any(_covers(path, config) for path in paths):
         return ""
     wanted = [*paths, config]
-    line = (
-        f"testpaths = {json.dumps(wanted, ensure_ascii=False)}"
-        if is_toml
-        else f"testpaths = {' '.join(wanted)}"
+    value = f"[{', '.join(map(quoted, wanted))}]" if name.endswith(".toml") else " ".join(wanted)
+    return (
+        f"{name} limits what `pytest` collects; so that it finds {config}, write there\n"
+        f"    testpaths = {value}"
     )
-    return f"{name} limits what `pytest` collects; so that it finds {config}, write there\n    {line}"
 
 
 def library_advice(target: Path) -> str:
@@ -76,29 +69,26 @@ def ignore_advice(project: Path) -> str:
     return "" if ignored else "add a line to .gitignore, for results:\n    acgate-out/"
 
 
-def _testpaths(project: Path) -> tuple[str, list[str], bool] | None:
-    """Return the file that configures pytest, its testpaths, and whether it is TOML; None for none."""
-    for name in _ORDER:
+def _testpaths(project: Path) -> tuple[str, list[str]] | None:
+    """Return the file that configures pytest, and its testpaths; None for none."""
+    for name, section in _SECTIONS.items():
         if not (project / name).is_file():
             continue
-        settings = (
-            _from_toml(project / name, _TOML[name])
-            if name in _TOML
-            else _from_ini(project / name, _INI[name])
-        )
+        read = _from_toml if name.endswith(".toml") else _from_ini
+        settings = read(project / name, section)
         if settings is not None:
             paths = settings if isinstance(settings, list) else str(settings).split()
-            return (name, [str(path) for path in paths], name in _TOML) if paths else None
+            return (name, [str(path) for path in paths]) if paths else None
     return None
 
 
-def _from_toml(path: Path, keys: tuple[str, ...]) -> object | None:
+def _from_toml(path: Path, section: str) -> object | None:
     """Return the testpaths, empty where the file has none; None where it does not configure pytest."""
     try:
         table: object = read_toml(path)
     except UsageError:  # pytest will say so
         return None
-    for key in keys:
+    for key in section.split(":"):
         table = table.get(key) if isinstance(table, dict) else None
     if not isinstance(table, dict):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,15 +64,16 @@ def write_project(directory: Path, *, model: str | None, github: bool) -> Scaffo
     choice = None if model is None else name_model(project, model, Path.cwd())
     if configuration is None:
         choice = choice or search(project)
-        texts, notes = {Path(CONFIG_NAME): settings_text(choice.setting)}, list(choice.notes)
+        texts = {Path(CONFIG_NAME): settings_text(choice.setting)}
     else:
-        choice, notes = _beside_settings(project, configuration, choice)
+        choice = _beside_settings(project, configuration, choice)
         texts = {Path(configuration.source): ""}
     if choice.text is not None:
         texts[Path(choice.setting)] = choice.text
     if github:
         texts |= _for_github(directory, configuration, choice)
     files = write_new(directory, texts)
+    notes = list(choice.notes)
     if project.seen_in_part:
         notes.append("the project is large, and only what lies near its root was looked at; see --model")
     config = configuration.source if configuration is not None else CONFIG_NAME
@@ -98,33 +99,22 @@ def _check_directory(directory: Path) -> None:
     raise UsageError(f"there is no directory {directory}; make it first, or name another")
 
 
-def _beside_settings(
-    project: Project, configuration: Configuration, named: Choice | None
-) -> tuple[Choice, list[str]]:
+def _beside_settings(project: Project, configuration: Configuration, named: Choice | None) -> Choice:
     """Choose what to write where there are settings, which stay as they are."""
     setting = configuration.table.get("model")
-    place = f"{configuration.source}" + (" [tool.acgate]" if configuration.section else "")
-    if setting is None or named is not None:
-        choice = named or search(project)
-        wanted = f"model = {quoted(choice.setting)}"
-        if setting == choice.setting:
-            return choice, list(choice.notes)
-        now = (
-            "names no model, so acgate would check its built-in one"
-            if setting is None
-            else f"names {setting}"
-        )
-        return choice, [*choice.notes, f"{place} {now}; change it there to\n    {wanted}"]
-    text = str(setting)
-    if _is_missing_file(project.root, text):
+    place = configuration.source + (" [tool.acgate]" if configuration.section else "")
+    if named is None and setting is not None:
+        text = str(setting)
+        if not _is_missing_file(project.root, text):
+            return Choice(text, f"{place} names the target {text}")
         choice = new_target(project, Path(text))
-        return (
-            Choice(
-                text, f"{place} names {text}, which is not there; {choice.why}", choice.text, choice.notes
-            ),
-            list(choice.notes),
-        )
-    return Choice(text, f"{place} names the target {text}"), []
+        return replace(choice, why=f"{place} names {text}, which is not there; {choice.why}")
+    choice = named or search(project)
+    if setting == choice.setting:
+        return choice
+    now = "names no model, so acgate would check its built-in one" if setting is None else f"names {setting}"
+    note = f"{place} {now}; change it there to\n    model = {quoted(choice.setting)}"
+    return replace(choice, notes=(*choice.notes, note))
 
 
 def _is_missing_file(root: Path, text: str) -> bool:
