@@ -53,7 +53,7 @@ def render_problem(message: str, exit_code: ExitCode, family: JunitFamily = "xun
     return document([Suite("acgate", [entry])], {}, family, rest="standard error has them")
 
 
-def place_of(source: str, target: str = "") -> tuple[str, int]:
+def file_and_line(source: str, target: str = "") -> tuple[str, int]:
     """Return file and line of a source line such as `model.py:31 in forward`; empty and 0 where it is none.
 
     Args:
@@ -78,7 +78,7 @@ def _cell_suites(verdict: Verdict, cell: CellVerdict, family: JunitFamily) -> It
         raised = cell.raised
         headline = f"{raised.type}: {raised.message}" if raised else f"cell: {cell.outcome}"
         text = f"{headline}\n{raised.traceback}" if raised else headline
-        file, line = place_of(raised.where or "", verdict.source) if raised else ("", 0)
+        file, line = file_and_line(raised.where or "", verdict.source) if raised else ("", 0)
         entry = Entry(name, "run", cell.outcome, headline, text, file=file, line=line)
         yield Suite(name, [entry])
 
@@ -88,7 +88,7 @@ def _track_entries(classname: str, track: TrackVerdict, target: str, family: Jun
     for case in track.cases:
         failed = case.outcome is Outcome.FAIL and track.causes
         cause = cause_of(case, track.causes) if failed else None
-        file, line = place_of(cause.source, target) if cause else ("", 0)
+        file, line = file_and_line(cause.source, target) if cause else ("", 0)
         # One job yields all cases of a track: its time stands on the first, so that sums are right.
         yield Entry(
             classname,

@@ -154,7 +154,8 @@ def _read(path: Path, *, required: bool) -> Configuration | None:
 def load_outputs(arguments: Mapping[str, object], configuration: Configuration | None, cwd: Path) -> Outputs:
     """Say where results go, even where the rest of the configuration is wrong.
 
-    Never raises: a run that fails early must still replace the reports of an earlier one.
+    Never raises: a run that fails early must still replace the reports of an earlier one. A dialect that
+    does not exist counts as the default, and is refused by whoever reads the settings.
     """
     paths: dict[str, Path | None] = {}
     for name, default in (("out", DEFAULT_OUT), ("junitxml", None), ("json", None)):

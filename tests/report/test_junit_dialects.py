@@ -14,7 +14,7 @@ from acgate.evidence.records import Raised, RankRecord
 from acgate.judge.cause_making import make_cause
 from acgate.judge.verdict import Case, CellVerdict, Difference, Finding, KeyLayer, TrackVerdict, Verdict
 from acgate.report import junit
-from acgate.report.junit import place_of
+from acgate.report.junit import file_and_line
 from acgate.selftest.documents import junit as selftest_junit
 from acgate.selftest.results import Fixture, Group, Named, Report, Result, Turn
 from acgate.selftest.results import Outcome as SelftestOutcome
@@ -274,4 +274,4 @@ def test_any_time_is_one_that_the_schema_allows(every_kind: Verdict, seconds: fl
 )
 def test_a_source_line_is_a_file_and_a_line(source: str, target: str, place: tuple[str, int]) -> None:
     """The path of the target where it is that file; no place is invented where none is known."""
-    assert place_of(source, target) == place
+    assert file_and_line(source, target) == place
