@@ -27,7 +27,7 @@ _SEAL = ',"seal":"'
 def write_text(path: Path, text: str) -> None:
     """Write `text` so that a reader sees the old file or the whole new one, never a part.
 
-    A pipe or a device, which nobody can put a file in place of, gets the text as it is.
+    A pipe or a device is written to, and stays what it is.
 
     Raises:
         OutputError: The directory or file cannot be written.

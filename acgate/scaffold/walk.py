@@ -60,11 +60,9 @@ def list_project(root: Path, most: int = MOST_ENTRIES) -> Listing:
             path = Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(path)
-            elif entry.stat().st_size > _MOST_BYTES:
-                continue
-            elif entry.name == "config.json":
+            elif entry.name == "config.json" and _is_small(entry):
                 directories.append(folder.relative_to(root))
-            elif entry.name.endswith(".py"):
+            elif entry.name.endswith(".py") and _is_small(entry):
                 python.append(path.relative_to(root))
     return Listing(tuple(python), tuple(directories), complete=left >= 0 and not waiting)
 
@@ -83,6 +81,13 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
             continue
         if _is_text(name) and (entry.is_dir(follow_symlinks=False) or entry.is_file()):
             yield entry
+
+
+def _is_small(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.stat().st_size <= _MOST_BYTES
+    except OSError:  # gone meanwhile
+        return False
 
 
 def _is_text(name: str) -> bool:
