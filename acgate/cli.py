@@ -49,7 +49,7 @@ def work(argv: Sequence[str]) -> ExitCode:
         raise
     if request is None:
         return ExitCode.PASS
-    from acgate.spec.loading import working_directory
+    from acgate.spec.configuration import working_directory
 
     working_directory()  # every command needs it
     terminal = _terminal(request)
@@ -127,7 +127,9 @@ def _run(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.report.files import ReportFiles
     from acgate.report.summary import summary
     from acgate.spec.combinations import check_in_process
-    from acgate.spec.loading import find_config, load_outputs, load_spec
+    from acgate.spec.configuration import find_config
+    from acgate.spec.loading import load_spec
+    from acgate.spec.outputs import load_outputs
 
     try:
         outputs = load_outputs(request.settings, find_config(request.config, Path.cwd()), Path.cwd())
@@ -167,7 +169,7 @@ def _on_github(request: Request) -> AbstractContextManager[Actions]:
 def _judge(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.report.files import ReportFiles
     from acgate.report.summary import summary
-    from acgate.spec.loading import family_of, load_outputs
+    from acgate.spec.outputs import family_of, load_outputs
 
     assert request.run_dir is not None
     outputs = load_outputs(request.settings, None, Path.cwd())
@@ -225,7 +227,7 @@ def _scanned_files(argv: Sequence[str]) -> ReportFiles:
     """Find the reports that were asked for in arguments that could not be parsed."""
     from acgate.evidence.paths import RunPaths
     from acgate.report.files import ReportFiles
-    from acgate.spec.loading import DEFAULT_OUT
+    from acgate.spec.outputs import DEFAULT_OUT
 
     found: dict[str, Path] = {}
     for argument, following in itertools.zip_longest(argv, argv[1:], fillvalue=""):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from acgate.errors import UsageError
+from acgate.spec.configuration import working_directory
 from acgate.spec.explain import explain
-from acgate.spec.loading import load_spec, working_directory
+from acgate.spec.loading import load_spec
 from acgate.spec.models import Allow, Policy
 from acgate.spec.policy import load_policy, parse_policy
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from acgate.judge.verdict import Verdict
-    from acgate.spec.loading import JunitFamily
+    from acgate.spec.outputs import JunitFamily
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from acgate.judge.verdict import Case, Cause, CellVerdict, TrackVerdict, Verdict
-    from acgate.spec.loading import JunitFamily
+    from acgate.spec.outputs import JunitFamily
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)( in .*)?")
 

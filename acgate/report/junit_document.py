@@ -19,7 +19,7 @@ from acgate.vocabulary import Outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from acgate.spec.loading import JunitFamily
+    from acgate.spec.outputs import JunitFamily
 
 _COUNTED = ("tests", "failures", "errors", "skipped")
 _TAGS = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}

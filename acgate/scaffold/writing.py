@@ -16,10 +16,10 @@ from acgate.scaffold.searching import new_target, search
 from acgate.scaffold.settings_text import quoted, settings_text
 from acgate.scaffold.target_text import MARK
 from acgate.scaffold.workflow import workflow_files
-from acgate.spec.loading import CONFIG_NAME, find_config
+from acgate.spec.configuration import CONFIG_NAME, find_config
 
 if TYPE_CHECKING:
-    from acgate.spec.loading import Configuration
+    from acgate.spec.configuration import Configuration
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,3 +65,15 @@ def anchored(name: str, directory: Path) -> str:
     except OSError:  # such as a name that is too long
         found = False
     return f"{candidate}{colon}{attribute}" if found else name
+
+
+def beside(directory: Path, name: str) -> Path:
+    """Return a path relative to a directory, as it is where that is the working directory."""
+    return Path(name) if directory.resolve() == Path.cwd() else directory / name
+
+
+def why_no_file_name(value: str) -> str:
+    """Say why a text cannot be the name of a file, empty where it can."""
+    if not value:
+        return "must not be empty; leave it out, or name something"
+    return "must not hold a NUL character" if "\0" in value else ""

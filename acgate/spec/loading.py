@@ -5,27 +5,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
 from acgate.errors import UsageError
 from acgate.finding_kinds import FindingKind
 from acgate.spec.combinations import contradictions
-from acgate.spec.document import anchored, frozen, read_toml
+from acgate.spec.configuration import find_config
+from acgate.spec.document import anchored, beside, frozen, why_no_file_name
 from acgate.spec.explain import did_you_mean, explain, key_names, misnamed, place_of, shown
 from acgate.spec.models import GateSpec
+from acgate.spec.outputs import DEFAULT_OUT, JunitFamily, Outputs, load_outputs
 from acgate.spec.policy import load_policy, parse_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-JunitFamily = Literal["xunit2", "xunit1"]
-"""Dialects of JUnit XML, by the names that pytest gave them."""
-_FAMILIES: tuple[JunitFamily, ...] = ("xunit2", "xunit1")
 DEFAULT = "default"
-CONFIG_NAME = "acgate.toml"
-DEFAULT_OUT = "acgate-out"
 
 # Both become parts of file names; a dot would end the track in `block.no-early-stop`.
 _TRACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -41,33 +38,6 @@ class Document(GateSpec):
     json_: str | None = Field(default=None, alias="json")
 
     model_config = GateSpec.model_config | {"populate_by_name": True}
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """A configuration file that was read, not yet validated.
-
-    Attributes:
-        source: File name for messages.
-        section: `tool.acgate` in a `pyproject.toml`, empty elsewhere.
-        directory: Paths in the file are relative to it.
-        table: The settings.
-    """
-
-    source: str
-    section: str
-    directory: Path
-    table: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where results go; `junitxml` and `json` are copies beside those in `out`."""
-
-    out: Path
-    junitxml: Path | None = None
-    json: Path | None = None
-    junit_family: JunitFamily = "xunit2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,94 +84,6 @@ def cascade(
 def option(name: str) -> str:
     """Return the command-line option of a setting."""
     return "--" + name.replace("_", "-")
-
-
-def find_config(config: Path | None, cwd: Path) -> Configuration | None:
-    """Read the configuration: the file that is named, or the one that lies in `cwd`.
-
-    Raises:
-        UsageError: The file cannot be read, or `cwd` holds two configurations.
-    """
-    if config is not None:
-        return _read(cwd / config, required=True)
-    found = [
-        _read(path, required=False) for path in (cwd / CONFIG_NAME, cwd / "pyproject.toml") if path.is_file()
-    ]
-    present = [configuration for configuration in found if configuration is not None]
-    if len(present) == 2:
-        raise UsageError(
-            f"{CONFIG_NAME} and [tool.acgate] in pyproject.toml both configure this run;"
-            " remove one of them, or name one with --config"
-        )
-    return present[0] if present else None
-
-
-def _read(path: Path, *, required: bool) -> Configuration | None:
-    document = read_toml(path)
-    if path.name != "pyproject.toml":
-        return Configuration(path.name, "", path.resolve().parent, document)
-    tools = document.get("tool", {})
-    table = tools.get("acgate") if isinstance(tools, dict) else None
-    if table is None:
-        if required:
-            raise UsageError(f"{path}: has no table [tool.acgate]")
-        return None
-    if not isinstance(table, dict):
-        raise UsageError(f"{path.name}: [tool] acgate: must be a table, got {shown(table)}")
-    return Configuration(path.name, "tool.acgate", path.resolve().parent, table)
-
-
-def load_outputs(arguments: Mapping[str, object], configuration: Configuration | None, cwd: Path) -> Outputs:
-    """Say where results go, even where the rest of the configuration is wrong.
-
-    Never raises: a run that fails early must still replace the reports of an earlier one. A dialect that
-    does not exist counts as the default, and is refused by whoever reads the settings.
-    """
-    paths: dict[str, Path | None] = {}
-    for name, default in (("out", DEFAULT_OUT), ("junitxml", None), ("json", None)):
-        given = arguments.get(name)
-        configured = configuration.table.get(name) if configuration is not None else None
-        if isinstance(given, str):
-            paths[name] = _beside(cwd, given)
-        elif isinstance(configured, str) and not _no_name(configured) and configuration is not None:
-            paths[name] = _beside(configuration.directory, configured)
-        else:
-            paths[name] = None if default is None else _beside(cwd, default)
-    out = paths["out"]
-    assert out is not None
-    configured = configuration.table.get("junit_family") if configuration is not None else None
-    family = arguments.get("junit_family") or configured
-    return Outputs(out, paths["junitxml"], paths["json"], "xunit1" if family == "xunit1" else _FAMILIES[0])
-
-
-def family_of(value: object) -> JunitFamily:
-    """Return the dialect that `--junit-family` named; the default for None.
-
-    Raises:
-        UsageError: There is no such dialect.
-    """
-    for family in _FAMILIES:
-        if value in (family, None):
-            return family
-    hint = did_you_mean(str(value), _FAMILIES)
-    raise UsageError(f"--junit-family: {shown(value)} must be one of {', '.join(_FAMILIES)}{hint}")
-
-
-def working_directory() -> Path:
-    """Return the directory that relative paths are relative to.
-
-    Raises:
-        UsageError: It was removed meanwhile, or may not be read.
-    """
-    try:
-        return Path.cwd()
-    except OSError as error:
-        why = error.strerror or error
-        raise UsageError(f"the working directory is gone ({why}); change to one that is there") from None
-
-
-def _beside(directory: Path, name: str) -> Path:
-    return Path(name) if directory.resolve() == Path.cwd() else directory / name
 
 
 def load_spec(arguments: Mapping[str, object], config: Path | None, cwd: Path) -> Loaded:
@@ -261,7 +143,7 @@ def _reject_attribute_names(table: Mapping[str, object], source: str, section: s
 def _anchor(name: str, value: object, directory: Path) -> object:
     match name, value:
         case "policy", str(text):
-            return str(_beside(directory, text))
+            return str(beside(directory, text))
         case (("model" | "tolerances"), str(text)):
             return anchored(text, directory)
         case _:
@@ -289,20 +171,13 @@ def _meaning(document: Document, origin: Mapping[str, str], section: str) -> Ite
             yield f"{place('json' if name == 'json_' else name)}: is not valid UTF-8"
     for name in ("model", "tolerances", "out", "junitxml", "json_"):
         value = getattr(document, name)
-        if value is not None and (wrong := _no_name(value)):
+        if value is not None and (wrong := why_no_file_name(value)):
             yield f"{place('json' if name == 'json_' else name)}: {wrong}"
     kinds = [kind.value for kind in FindingKind]
     for index, entry in enumerate(document.allow):
         if entry.kind not in kinds:
             hint = did_you_mean(entry.kind, kinds)
             yield f"{place('allow', index, 'kind')}: no finding is of kind {shown(entry.kind)}{hint}"
-
-
-def _no_name(value: str) -> str:
-    """Say why a text cannot be the name of a file, empty where it can."""
-    if not value:
-        return "must not be empty; leave it out, or name something"
-    return "must not hold a NUL character" if "\0" in value else ""
 
 
 def _is_text(value: object) -> bool:

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acgate.errors import ExitCode, PolicyError, UsageError
-from acgate.spec.loading import cascade, find_config, load_outputs, load_spec
+from acgate.spec.configuration import find_config
+from acgate.spec.loading import cascade, load_spec
 from acgate.spec.models import GateSpec
+from acgate.spec.outputs import load_outputs
 
 
 def refused(tmp_path: Path, text: str, **arguments: object) -> list[str]:
