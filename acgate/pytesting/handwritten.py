@@ -87,8 +87,9 @@ class Door:
 
         With one device all of it runs in this process, so closures and lambdas are fine. What it changes
         (random streams, settings of torch, environment, globals, closures, generators) is put back before
-        each track and at the end. Topologies of several ranks run in processes of their own, which import
-        what is given: then every function must lie at module level of the test file.
+        each track and at the end; so make one check at a time. Topologies of several ranks run in processes
+        of their own, which import what is given: then every function must lie at module level of the test
+        file, and what the test has changed before (by `monkeypatch`, say) is as in the file for them.
 
         Args:
             build_model: Returns a `torch.nn.Module`, new at each call and without AC; seeded before.

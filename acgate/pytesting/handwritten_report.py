@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -51,6 +52,7 @@ class Reporter:
         self._shown = 0
         self._complained: list[Result] = []
         self._complained_of_lost = 0
+        self._waits = False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -72,6 +74,8 @@ class Reporter:
             pytest.fail(_complaint(_NOT_ASKED, late), pytrace=False)
         if self._lost() > self._complained_of_lost:
             pytest.fail(_LOST, pytrace=False)
+        if self._waits and not self._checks.results:
+            pytest.fail(_CAUGHT if self._checks.turns.calls else _NEVER_CALLED, pytrace=False)
 
     def _complain(self, report: pytest.TestReport) -> None:
         unnoticed, lost = self._unnoticed(), self._lost()
@@ -84,9 +88,22 @@ class Reporter:
             elif lost:
                 self._fail(report, _LOST)
             elif report.outcome == "passed" and not self._checks.results:
-                self._fail(report, _CAUGHT if self._checks.turns.calls else _NEVER_CALLED)
+                self._complain_of_nothing(report)
         # One failure is enough for a test: its end need not tell of the same again.
         self._complained, self._complained_of_lost = unnoticed, lost
+
+    def _complain_of_nothing(self, report: pytest.TestReport) -> None:
+        """Fail a test that checked nothing; one whose fixtures may still do it when they end, later."""
+        if self._checks.turns.calls:
+            self._fail(report, _CAUGHT)
+        elif self._is_asked_for_by_name():
+            self._fail(report, _NEVER_CALLED)
+        else:
+            self._waits = True
+
+    def _is_asked_for_by_name(self) -> bool:
+        function = getattr(self._node, "obj", None)  # a doctest has none
+        return callable(function) and "acgate" in inspect.signature(function).parameters
 
     @staticmethod
     def _fail(report: pytest.TestReport, text: str) -> None:

@@ -178,6 +178,22 @@ def test_of_a_fixture_that_fails_after_red(broken):
     pass
 
 
+@pytest.mark.usefixtures("quick")
+def test_of_a_fixture_that_never_checks():
+    pass
+
+
+@pytest.fixture
+def checks_at_its_end(quick):
+    yield
+    assert quick.check(*GIVEN).failed
+
+
+@pytest.mark.usefixtures("checks_at_its_end")
+def test_of_a_fixture_that_checks_at_its_end():
+    pass
+
+
 def test_catches_what_a_check_raises(quick):
     with pytest.raises(Exception):
         quick.check(*GIVEN, steps=0)
@@ -299,6 +315,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("takes_a_word_for_a_question", "failure"),
         ("fails_after_red", "failure"),
         ("of_a_fixture_that_fails_after_red", "error"),
+        ("of_a_fixture_that_never_checks", "error"),
+        ("of_a_fixture_that_checks_at_its_end", "passed"),
         ("catches_what_a_check_raises", "failure"),
         ("checks_in_a_thread", "passed"),
         ("loses_what_a_thread_raises", "failure"),
