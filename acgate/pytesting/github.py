@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acgate.errors import IncompleteError
+from acgate.errors import ExitCode
 from acgate.judge.verdict import Verdict
 from acgate.report.github_actions import SUMMARY, Actions
 
@@ -25,11 +24,16 @@ def tell(ledger: Ledger, why: Sequence[str]) -> None:
     """
     if not os.environ.get(SUMMARY):
         return
-    verdicts = [told.verdict for told in ledger.judged.values() if told.verdict]
     with Actions(os.environ, sys.stdout).open() as actions:
-        for name in verdicts:
-            actions.report(Verdict.model_validate_json(Path(name).read_bytes()))
-    unjudged = [f"{place}: {told.headline}" for place, told in ledger.judged.items() if not told.verdict]
-    for problem in (*unjudged, *why):
-        with contextlib.suppress(IncompleteError), Actions(os.environ, sys.stdout).open():
-            raise IncompleteError(problem)
+        for place, told in ledger.judged.items():
+            if told.verdict:
+                actions.report(Verdict.model_validate_json(Path(told.verdict).read_bytes()))
+            else:
+                actions.report_problem(place, told.headline, _exit_code(told.code))
+        for problem in why:
+            actions.report_problem("this session of pytest", problem, ExitCode.INCOMPLETE)
+
+
+def _exit_code(code: int) -> ExitCode:
+    """Return the exit code of a run without a verdict; one that a signal ended has none of acgate's."""
+    return next((known for known in ExitCode if known == code), ExitCode.INTERNAL)

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stub_verdicts import CELL, GREEN, answer, bad, good, plan
 
 from acgate.pytesting import engine
+from acgate.pytesting.github import tell
+from acgate.pytesting.ledger import Ledger, Told
 
 pytest_plugins = ["pytester"]
 
@@ -145,6 +148,26 @@ def test_github_is_told_at_the_end(project, red, monkeypatch, tmp_path):
     assert ("::error" in session.out) is True
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
     assert project.pytest("--acgate-github").code == int(red)
+
+
+def test_github_is_told_together_of_all_that_has_no_verdict(monkeypatch, tmp_path, capsys):
+    """One summary, with the exit code of each run; one that a signal ended has none of its own."""
+    page = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    nothing = Told(
+        code=4, outcome="error", headline="there is no x.py", compared=0, seconds=1.0, evidence="", verdict=""
+    )
+    judged = {"acgate.toml::a": nothing, "acgate.toml::b": replace(nothing, code=-9, headline="was killed")}
+    tell(Ledger(judged=judged), ['required "fsdp": no such cell was judged'])
+    text = page.read_text()
+    assert text.count("\n## ") + text.startswith("## ") == 1
+    for said in (
+        "there is no x.py (exit code 4)",
+        "was killed (exit code 3)",
+        "no such cell was judged (exit code 7)",
+    ):
+        assert said in text.replace("**", "")
+    assert capsys.readouterr().out.count("::error ") == 3
 
 
 def test_a_message_gives_no_commands(project):
