@@ -66,12 +66,14 @@ def _configures(path: Path) -> bool:
     content = path.read_bytes()
     if b"acgate" not in content:
         return False
+    import re
     import tomllib
 
     try:
         tools = tomllib.loads(content.decode("utf-8-sig")).get("tool", {})
     except ValueError:
-        return False  # whoever needs the file will say so
+        # One that cannot be read is ours if it looks like it: collecting it says what is wrong.
+        return re.search(rb"(?m)^[ \t]*\[\[?[ \t]*tool[ \t]*\.[ \t]*[\"']?acgate\b", content) is not None
     return isinstance(tools, dict) and "acgate" in tools
 
 
@@ -151,8 +153,9 @@ class _Book:
         if found is not None:
             sessions.ledger(self._config).take_collected(found)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Turn a session red that must not be green."""
+        """Turn a session red that must not be green, whatever other plugins made of its exit code."""
         config = self._config
         output = getattr(config, "workeroutput", None)
         if output is not None:
@@ -163,8 +166,9 @@ class _Book:
             return
         from acgate.pytesting.summing_up import complaints
 
-        self._why = complaints(config, sessions.ledger(config))
-        if self._why and session.exitstatus == pytest.ExitCode.OK:
+        green = session.exitstatus == pytest.ExitCode.OK
+        self._why = complaints(config, sessions.ledger(config), green=green)
+        if self._why and green:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from acgate.judge.verdict import Verdict
 from acgate.pytesting import engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from filelock import BaseFileLock
 
     from acgate.judge.verdict import CellVerdict
     from acgate.pytesting.project import Project
@@ -86,12 +89,27 @@ def cell_run(project: Project, cell: str, by: str, progress: Callable[[str], Non
     project.prepare()
     path = project.records / f"{cell}.json"
     answer = project.records / f"{cell}.verdict.json"
-    with FileLock(project.lock(cell)):
+    with _held(FileLock(project.lock(cell)), path, progress):
         record = _read(path)
         here = record is None
         if record is None:
             record = _run(project, cell, Record(by), path, answer, progress)
     return _understood(project, cell, record, answer, here=here)
+
+
+@contextmanager
+def _held(lock: BaseFileLock, record: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of a cell; say so where that has to wait for another session."""
+    try:
+        lock.acquire(timeout=engine.QUIET_SECONDS)
+    except TimeoutError:
+        if not record.is_file():  # else a worker of this session runs the cell, and says what it does
+            progress("waits for another session of pytest, which runs this cell")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _run(  # noqa: PLR0917 - the parts of one step

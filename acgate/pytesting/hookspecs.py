@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from os import PathLike
     from pathlib import Path
 
     from acgate.judge.verdict import Verdict
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_acgate_target(config: pytest.Config, path: Path) -> str | None:
+def pytest_acgate_target(config: pytest.Config, path: Path) -> str | PathLike[str] | None:
     """Name the target of a configuration file, as `--model` does; None leaves it to the file.
 
     The first answer counts; `--acgate-model` on the command line goes before it.

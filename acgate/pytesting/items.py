@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from os import PathLike
     from pathlib import Path
 
     from acgate.pytesting.cell_run import CellRun
@@ -67,6 +67,13 @@ class ConfigFile(pytest.File):
                 f"{CONFIG_NAME} and [tool.acgate] in {PYPROJECT} lie in one folder; remove one of them"
             )
         target = self.ihook.pytest_acgate_target(config=self.config, path=self.path)
+        if isinstance(target, PathLike):
+            target = fspath(target)
+        if not (target is None or (isinstance(target, str) and target)):
+            raise self.CollectError(
+                f"{self.nodeid}: the hook pytest_acgate_target returned {target!r}; it must name a target as"
+                " --acgate-model does, or return None"
+            )
         return project_of(self.config, self.path, table if isinstance(table, dict) else {}, target)
 
 

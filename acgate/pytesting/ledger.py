@@ -104,6 +104,12 @@ class Ledger:
                 ]
                 yield f"{place}: no item that ran was red, but " + "; ".join(filter(None, [why, *told_of]))
 
+    def overruled(self) -> Iterator[str]:
+        """Yield a sentence for each cell of which an item was red: such a session is not green."""
+        for place, told in self.judged.items():
+            if told.code != 0 and place in self.reddened:
+                yield f"{place}: is red ({told.headline}), but something made the exit code of this session 0"
+
     def untouched(self) -> list[str]:
         """Return the cells that were not deselected altogether, and still not judged."""
         return [

@@ -111,11 +111,24 @@ def settings(config: pytest.Config) -> Settings:
         if value is not None:
             found[option.key] = _parsed(option, option.flag, value, config.invocation_params.dir)
             continue
-        value = config.getini(option.ini)
+        value = _configured(config, option)
         if value:
             base = config.inipath.parent if config.inipath else config.rootpath
             found[option.key] = _parsed(option, option.ini, value, base)
     return found
+
+
+def _configured(config: pytest.Config, option: Option) -> object:
+    """Return what the ini file says.
+
+    Raises:
+        pytest.UsageError: It cannot be read as what the option takes.
+    """
+    try:
+        return config.getini(option.ini)
+    except (ValueError, pytest.UsageError) as error:  # of quotation marks, or of a truth value
+        said = str(error)
+        raise pytest.UsageError(said if option.ini in said else f"{option.ini}: {said}") from None
 
 
 def _parsed(option: Option, name: str, value: object, base: Path) -> object:
@@ -124,7 +137,7 @@ def _parsed(option: Option, name: str, value: object, base: Path) -> object:
         # Most likely a variable that is not set; ignoring it would check something else.
         raise pytest.UsageError(f"{name}: is empty; leave it out, or name something")
     match option.kind, value:
-        case "number", str(text):
+        case "number", (str() | int()) as text:
             try:
                 return int(text)
             except ValueError:
@@ -134,14 +147,16 @@ def _parsed(option: Option, name: str, value: object, base: Path) -> object:
             if not all(items):
                 raise pytest.UsageError(f"{name}: {text!r} has an empty entry")
             return items
-        case "globs", list(items):
-            return tuple(items)
+        case (("globs" | "list"), list(items)):
+            return tuple(map(str, items))
         case "path", str(text):
             return os.path.normpath(base / text)
         case "target", str(text):
             return anchored(text, base)
-        case _:
+        case "flag", _:
             return value
+        case _:
+            raise pytest.UsageError(f"{name}: {value!r} must be text")
 
 
 def anchored(target: str, base: Path) -> str:

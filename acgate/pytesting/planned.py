@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from acgate.pytesting import engine
 from acgate.pytesting.names import node_name
+from acgate.report.file_digest import file_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -99,7 +100,9 @@ def planned(project: Project, cache: Cache | None, progress: Callable[[str], Non
         found = _kept(project, cache) or _asked(project, cache, progress)
         if not any(cell.tracks for cell in found.cells):
             raise PlanError("the plan has no cell with a track to judge, so nothing would be checked")
-        record.write_text(json.dumps(asdict(found)), encoding="utf-8")
+        fresh = record.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(found)), encoding="utf-8")
+        fresh.replace(record)  # whole, or not at all: others read it
     return found
 
 
@@ -119,7 +122,7 @@ def _kept(project: Project, cache: Cache | None) -> Planned | None:
         return None
     sources = kept["document"]["sources"]
     # Where nobody knows what the survey depends on, nobody knows whether it still holds.
-    same = bool(sources) and all(_digest(Path(name)) == digest for name, digest in sources.items())
+    same = bool(sources) and all(file_digest(Path(name)) == digest for name, digest in sources.items())
     return Planned.read(kept["document"]) if same else None
 
 
@@ -165,10 +168,3 @@ def _without_survey(project: Project, problem: str) -> Planned:
         for cell in plan.cells
     ]
     return Planned(tuple(cells), dict(plan.dropped), problem)
-
-
-def _digest(path: Path) -> str | None:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,8 +91,9 @@ class Project:
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
         for other in self._sessions.iterdir():
-            if other.is_dir() and time.time() - other.stat().st_mtime > _KEPT_SECONDS:
-                shutil.rmtree(other, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another worker removes them, too
+                if other.is_dir() and time.time() - other.stat().st_mtime > _KEPT_SECONDS:
+                    shutil.rmtree(other, ignore_errors=True)
 
 
 def project_of(
@@ -108,9 +110,9 @@ def project_of(
     found = settings(config)
     if hook_target is not None and config.getoption("acgate_model") is None:
         found["model"] = anchored(hook_target, path.parent)
-    given = found.get("out")
-    if isinstance(given, str):
-        out = Path(given) / os.path.relpath(path.parent, config.rootpath).replace("..", "_")
+    named_out = found.get("out")
+    if isinstance(named_out, str):
+        out = Path(named_out) / os.path.relpath(path.parent, config.rootpath).replace("..", "_")
     else:
         named = table.get("out")
         out = path.parent / (named if isinstance(named, str) and named else DEFAULT_OUT) / "pytest"
@@ -118,10 +120,10 @@ def project_of(
         out /= path.stem
     # pytest puts these on its own path; a target below them is found by its processes, too.
     added = [str(entry) for entry in config.getini("pythonpath")]
-    environment = {}
-    if added:
-        kept = os.environ.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join([*added, *([kept] if kept else [])])
+    # They run elsewhere, where a relative entry would mean another folder.
+    kept = os.environ.get("PYTHONPATH")
+    given = [str(Path.cwd() / entry) for entry in kept.split(os.pathsep)] if kept else []
+    environment = {"PYTHONPATH": os.pathsep.join([*added, *given])} if added or given else {}
     return Project(path, found, Path(os.path.normpath(out)), session_id(config), environment)
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from acgate.pytesting.ledger import Ledger
 
+_LISTS = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test", "cacheshow")
+"""Options of pytest with which it lists something and runs nothing."""
+
 
 def header(config: pytest.Config) -> str:
     """Return the line of pytest's header."""
@@ -24,18 +27,30 @@ def header(config: pytest.Config) -> str:
     return ", ".join([line, *given])
 
 
-def complaints(config: pytest.Config, ledger: Ledger) -> list[str]:
-    """Return why a session must not be green."""
-    if config.getoption("collectonly", default=False) or config.getoption("setupplan", default=False):
+def complaints(config: pytest.Config, ledger: Ledger, *, green: bool) -> list[str]:
+    """Return why a session must not be green.
+
+    Args:
+        config: Of pytest.
+        ledger: What is known of the cells.
+        green: The session would end with exit code 0.
+    """
+    if _only_lists(config):
         return []
     required = settings(config).get("required", ())
     assert isinstance(required, tuple)
-    return [*ledger.unsaid(), *ledger.lacking(required)]
+    overruled = ledger.overruled() if green else ()
+    return [*ledger.unsaid(), *overruled, *ledger.lacking(required)]
+
+
+def _only_lists(config: pytest.Config) -> bool:
+    """Say whether this session runs nothing and was not meant to."""
+    return any(config.getoption(name, default=False) for name in _LISTS)
 
 
 def write(reporter: pytest.TerminalReporter, ledger: Ledger, why: list[str]) -> None:
     """Write the section about acgate."""
-    if reporter.config.getoption("collectonly", default=False):
+    if _only_lists(reporter.config):
         return
     lines = list(_lines(ledger))
     if not lines and not why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from acgate.judge.cause_text import cause_lines
@@ -54,7 +55,8 @@ def message(judged: Judged, run: CellRun, evidence: str) -> str:
     if run.verdict is None:
         parts.append(f"log: {evidence}")
     else:
-        parts.append(f"evidence: {evidence} (python -m acgate judge {evidence} -v says everything)")
+        command = f"python -m acgate judge {shlex.quote(evidence)} -v"
+        parts.append(f"evidence: {evidence} ({command} says everything)")
     return inert("\n\n".join(dict.fromkeys(parts)))
 
 

@@ -87,6 +87,14 @@ def test_a_red_item_speaks_as_acgate_does(project):
     assert "  block: cause: " in session.out
 
 
+def test_the_command_of_a_message_can_be_copied(project):
+    """A folder with a blank in its name is quoted for the shell."""
+    project.toml('model = "model.py"\n', "my models/acgate.toml")
+    project.answers(plan(), {CELL: answer(bad("block", "loss"), good("selective"))}, "my models")
+    out = project.pytest("my models").out
+    assert f"(python -m acgate judge 'my models/acgate-out/pytest/{CELL}' -v says everything)" in out
+
+
 @pytest.mark.parametrize("family", ["xunit1", "xunit2"])
 def test_figures_go_into_both_dialects(project, family):
     """How much was compared, the worst difference, its limit, times and memory are properties."""
@@ -173,6 +181,29 @@ def test_hooks_name_the_target_and_see_the_verdict(project):
     assert session.out.count(f"SEEN acgate.toml {CELL} pass {CELL}") == 1
     expected = f"--model={project.path / 'model.py'}"
     assert all(expected in call["arguments"] for call in project.calls())
+
+
+@pytest.mark.parametrize(
+    "answer", ["path.parent / 'model.py'", "'model.py'", "str(path.parent / 'model.py')"]
+)
+def test_a_hook_may_name_a_file_by_its_path(project, answer):
+    """A path is as good as text."""
+    (project.path / "conftest.py").write_text(f"def pytest_acgate_target(path): return {answer}\n")
+    project.answers(plan(), {CELL: GREEN})
+    assert project.pytest().code == 0
+    assert all(f"--model={project.path / 'model.py'}" in call["arguments"] for call in project.calls())
+
+
+@pytest.mark.parametrize("answer", ["3", "''", "lambda: 0"])
+def test_a_hook_that_names_no_target_is_told(project, answer):
+    """What a hook returned is shown, without a traceback."""
+    (project.path / "conftest.py").write_text(f"def pytest_acgate_target(path): return {answer}\n")
+    project.answers(plan(), {CELL: GREEN})
+    session = project.pytest()
+    assert session.code == 2
+    assert "acgate.toml: the hook pytest_acgate_target returned" in session.out
+    assert ".py:" not in session.out
+    assert not project.calls()
 
 
 def test_the_header_names_acgate_only_where_it_is_used(project):

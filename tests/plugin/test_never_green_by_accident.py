@@ -260,6 +260,50 @@ def test_what_is_required_must_be_collected(project):
 
 
 @pytest.mark.parametrize(
+    "conftest",
+    [
+        "def pytest_sessionfinish(session): session.exitstatus = 0",
+        "def pytest_runtest_teardown(item): item.session.testsfailed = 0",
+        "def pytest_runtest_logreport(report):\n    if report.failed: __import__('pytest').exit('', returncode=0)",
+    ],
+)
+def test_a_red_cell_outlasts_whoever_makes_the_session_green(project, conftest):
+    """A hook that sets the exit code, or the count of failures, does not make a red cell pass."""
+    (project.path / "conftest.py").write_text(conftest)
+    project.answers(plan(tracks=["block"]), {CELL: answer(bad("block", "resources"))})
+    session = project.pytest()
+    assert session.code == 1
+    assert "is red (" in session.out
+    assert "something made the exit code of this session 0" in session.out
+
+
+@pytest.mark.parametrize("listing", ["--fixtures", "--fixtures-per-test", "--cache-show", "--setup-plan"])
+def test_what_only_lists_is_asked_for_nothing(project, listing):
+    """Where pytest only lists something, no cell is missed."""
+    (project.path / "pytest.ini").write_text("[pytest]\nacgate_required = *\n")
+    project.answers(plan(), {CELL: GREEN})
+    session = project.pytest(listing)
+    assert session.code == 0, session.out
+    assert "no such cell was judged" not in session.out
+    assert "not judged" not in session.out
+    assert not project.calls("run")
+
+
+@pytest.mark.parametrize("header", ["[tool.acgate]", "[[ tool.'acgate']]", "[tool.acgate.parallel]"])
+def test_a_broken_pyproject_below_is_an_error(project, header):
+    """A pyproject.toml with a table for acgate that cannot be read is told, not passed over."""
+    project.toml(f'[project]\nname = "x\n{header}\nsteps = 3\n', "below/pyproject.toml")
+    project.toml('[project]\nname = "x\ndependencies = ["acgate"]\n', "other/pyproject.toml")
+    project.answers(plan(), {CELL: GREEN})
+    project.answers({"code": 4, "says": "acgate: no"}, {}, "below")
+    (project.path / "pytest.ini").write_text("[pytest]\n")
+    session = project.pytest()
+    assert session.code == 2
+    assert "below/pyproject.toml: is not valid TOML" in session.out
+    assert "1 error" in session.out
+
+
+@pytest.mark.parametrize(
     "arguments",
     [["--acgate-required="], ["--acgate-tracks="], ["--acgate-steps=many"], ["--acgate-tracks=none,,block"]],
 )

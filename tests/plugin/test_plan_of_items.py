@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import pytest
 from stub_verdicts import CAUSE, CELL, CHECKS, GREEN, OTHER_CELL, answer, case, plan, track
 
+from acgate.report.file_digest import file_digest
 from acgate.vocabulary import Outcome
 
 pytest_plugins = ["pytester"]
@@ -151,6 +153,35 @@ def test_each_option_has_its_twin_in_the_ini_file(project):
     assert set(run["arguments"]) >= {*wanted, "--explain", f"--out={project.path / 'results' / CELL}"}
 
 
+def test_lists_of_a_toml_file_are_taken(project):
+    """In pyproject.toml a list may be written as one, and a number without quotation marks."""
+    project.toml(
+        '[tool.pytest.ini_options]\nacgate_tracks = ["none", "block"]\nacgate_steps = 5\n', "pyproject.toml"
+    )
+    project.answers(plan(), {CELL: GREEN})
+    session = project.pytest("-W", "ignore")
+    assert session.code == 0, session.out
+    assert {"--tracks=none,block", "--steps=5"} <= set(project.calls("run")[0]["arguments"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "acgate_steps = many",
+        "acgate_required = 'single-*",
+        "acgate_explain = maybe",
+        "acgate_tracks = none,,block",
+    ],
+)
+def test_a_line_of_the_ini_file_that_says_nothing_is_refused_by_name(project, line):
+    """The message names the line."""
+    (project.path / "pytest.ini").write_text(f"[pytest]\n{line}\n")
+    project.answers(plan(), {CELL: GREEN})
+    session = project.pytest()
+    assert session.code == 4
+    assert f"ERROR: {line.split()[0]}: " in session.out
+
+
 def test_results_lie_where_the_configuration_says(project):
     """`out` of acgate.toml holds; two projects never share a directory that an option names."""
     project.toml('out = "elsewhere"\n')
@@ -184,6 +215,26 @@ def test_modules_of_the_project_are_found(project):
     project.answers(plan(), {CELL: GREEN})
     assert project.pytest().code == 0
     assert project.calls("run")[0]["pythonpath"].split(":")[0] == str(project.path / "src")
+
+
+def test_relative_entries_of_the_path_mean_what_they_mean_to_pytest(project, monkeypatch):
+    """acgate runs in the folder of its configuration; PYTHONPATH is relative to where pytest was started."""
+    project.toml('model = "model.py"\n', "below/acgate.toml")
+    project.answers(plan(), {CELL: GREEN}, "below")
+    monkeypatch.setenv("PYTHONPATH", f"lib{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert project.pytest("below").code == 0
+    assert project.calls("run", "below")[0]["pythonpath"].split(os.pathsep)[0] == str(project.path / "lib")
+
+
+def test_large_weights_are_known_by_their_header(project, monkeypatch):
+    """A plan is kept by the digests that acgate itself made of its files."""
+    monkeypatch.setattr("acgate.report.file_digest.WHOLE", 4)
+    weights = project.path / "model.safetensors"
+    weights.write_bytes(bytes(64))
+    for _ in range(2):
+        project.answers(plan(sources={str(weights): file_digest(weights)}), {})
+        assert project.pytest(*LISTING).code == 0
+    assert len(project.calls("plan")) == 1
 
 
 def test_another_configuration_is_named_on_the_command_line(project):

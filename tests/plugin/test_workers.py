@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from filelock import FileLock
 from stub_verdicts import CELL, CHECKS, GREEN, OTHER_CELL, answer, bad, good, plan
 
 pytest_plugins = ["pytester"]
@@ -55,3 +56,21 @@ def test_a_worker_that_crashes_leaves_a_red_cell(project):
     assert "passed" not in session.outcomes().values()
     assert len(project.calls("run")) == 1
     assert "ended while it ran this cell, before there was a verdict" in session.out
+
+
+def test_who_waits_for_another_session_says_so(project):
+    """Two sessions never run a cell at once; the second one says what it waits for."""
+    project.answers(plan(tracks=["block"]), {CELL: answer(good("block"))})
+    locks = project.path / "acgate-out/pytest/.sessions"
+    locks.mkdir(parents=True)
+    with FileLock(locks / f"{CELL}.lock"):
+        second = project.start(STUB_QUIET="0.2")
+        said = next(line for line in second.stdout if "waits for" in line)
+        assert (
+            said
+            == f"acgate: acgate.toml::{CELL}: waits for another session of pytest, which runs this cell\n"
+        )
+        assert not project.calls("run")
+    out, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, out
+    assert len(project.calls("run")) == 1
