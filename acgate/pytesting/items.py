@@ -85,6 +85,7 @@ class CellNode(pytest.Collector):
         self.project = project
         self.planned = planned
         self.told = False
+        self.said: dict[str, str] = {}
         self._run: CellRun | None = None
         self._matching: Matching | None = None
 
@@ -199,7 +200,11 @@ class CheckItem(pytest.Item):
             crash.message, crash.path, crash.lineno = told.headline(judged), str(self.path), 1
 
     def _text(self, judged: Judged, run: CellRun) -> str:
-        return told.message(judged, run, self._shown(run.log if run.verdict is None else run.evidence))
+        text = told.message(judged, run, self._shown(run.log if run.verdict is None else run.evidence))
+        # What is wrong with a whole cell one item says at length, in each worker; there may be thousands.
+        own = f"{self.track.name}::{self.name}"
+        first = self.cell.said.setdefault(text, own)
+        return text if first == own else told.again(judged, first)
 
     def _shown(self, path: Path) -> str:
         directory = self.config.invocation_params.dir

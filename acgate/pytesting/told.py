@@ -60,6 +60,16 @@ def message(judged: Judged, run: CellRun, evidence: str) -> str:
     return inert("\n\n".join(dict.fromkeys(parts)))
 
 
+def again(judged: Judged, first: str) -> str:
+    """Return the message of an item that has nothing to say but what another one has said.
+
+    Args:
+        judged: What became of the item.
+        first: The other one.
+    """
+    return f"{headline(judged)}\n(said in full at {first})"
+
+
 def notes(judged: Judged) -> Iterator[str]:
     """Yield the warnings of an item, and what its passed cases have to say."""
     for case in (*judged.own, *(case for _, case in judged.further)):

@@ -87,6 +87,21 @@ def test_a_red_item_speaks_as_acgate_does(project):
     assert "  block: cause: " in session.out
 
 
+def test_what_is_wrong_with_a_cell_is_said_at_length_once(project):
+    """The last words of acgate stand at one item, also where that is run again; the others refer to it."""
+    words = "\n".join(f"word {number}" for number in range(12))
+    project.answers(plan(), {CELL: {"code": 0, "says": words, "kills_itself": True}})
+    session = project.pytest("-p", "pytest_rerunfailures", "--reruns=1")
+    assert session.code == 1
+    assert session.out.splitlines().count("word 11") == 1
+    texts = [item.text for item in session.items.values()]
+    assert "word 11\n" in texts[0]
+    assert len(texts) == 2 * len(CHECKS)
+    for text in texts[1:]:
+        assert text.startswith("acgate was killed by SIGKILL")
+        assert text.endswith("(said in full at block::structure)")
+
+
 def test_the_command_of_a_message_can_be_copied(project):
     """A folder with a blank in its name is quoted for the shell."""
     project.toml('model = "model.py"\n', "my models/acgate.toml")
