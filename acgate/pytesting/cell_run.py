@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from acgate.judge.verdict import Verdict
 from acgate.pytesting import engine
+from acgate.pytesting.project import write_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +116,7 @@ def _held(lock: BaseFileLock, record: Path, progress: Callable[[str], None]) -> 
 def _run(  # noqa: PLR0917 - the parts of one step
     project: Project, cell: str, begun: Record, path: Path, answer: Path, progress: Callable[[str], None]
 ) -> Record:
-    _write(path, begun)
+    write_record(path, asdict(begun))
     try:
         ended = engine.run(
             [
@@ -136,11 +137,11 @@ def _run(  # noqa: PLR0917 - the parts of one step
         said = str(error).partition("\n")[0]
         reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
         why = f"the run of this cell was ended before it had a verdict ({reason})"
-        _write(path, Record(begun.by, _SAFE_CODE, why))
+        write_record(path, asdict(Record(begun.by, _SAFE_CODE, why)))
         raise
     problem = "" if answer.is_file() else ended.message
     record = Record(begun.by, ended.code, problem, ended.seconds)
-    _write(path, record)
+    write_record(path, asdict(record))
     return record
 
 
@@ -191,10 +192,3 @@ def _log(project: Project, cell: str) -> Path:
 
 def _read(path: Path) -> Record | None:
     return Record(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-
-
-def _write(path: Path, record: Record) -> None:
-    """Write the record in one step: a process that dies leaves the one before."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(record)), encoding="utf-8")
-    fresh.replace(path)

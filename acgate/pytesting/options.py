@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Kind = Literal["text", "number", "list", "globs", "flag", "path", "target"]
+Kind = Literal["number", "list", "globs", "flag", "path", "target"]
 """`list` is a comma list, `globs` may be given several times; `path` and `target` may name a file."""
 
 Settings = dict[str, object]
@@ -74,7 +74,6 @@ OPTIONS = (
 )
 
 _METAVAR = {
-    "text": "TEXT",
     "number": "N",
     "list": "LIST",
     "globs": "GLOB",
@@ -183,6 +182,11 @@ def arguments(found: Mapping[str, object], command: str) -> list[str]:
             case _:
                 given.append(f"--{option.name}={value}")
     return given
+
+
+def told_to_acgate(found: Mapping[str, object]) -> Settings:
+    """Return the settings that acgate knows; the others are for the plugin alone."""
+    return {option.key: found[option.key] for option in OPTIONS if option.commands and option.key in found}
 
 
 def texts(value: object) -> Sequence[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from acgate.pytesting import engine
 from acgate.pytesting.names import node_name
+from acgate.pytesting.options import told_to_acgate
+from acgate.pytesting.project import write_record
 from acgate.report.file_digest import file_digest
 
 if TYPE_CHECKING:
@@ -100,9 +101,7 @@ def planned(project: Project, cache: Cache | None, progress: Callable[[str], Non
         found = _kept(project, cache) or _asked(project, cache, progress)
         if not any(cell.tracks for cell in found.cells):
             raise PlanError("the plan has no cell with a track to judge, so nothing would be checked")
-        fresh = record.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(found)), encoding="utf-8")
-        fresh.replace(record)  # whole, or not at all: others read it
+        write_record(record, asdict(found))
     return found
 
 
@@ -112,7 +111,7 @@ def _names(checks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _place(project: Project) -> str:
-    return f"acgate/plan/{hashlib.sha256(str(project.path).encode()).hexdigest()[:16]}"
+    return f"acgate/plan/{project.tag}"
 
 
 def _kept(project: Project, cache: Cache | None) -> Planned | None:
@@ -150,11 +149,8 @@ def _without_survey(project: Project, problem: str) -> Planned:
     from acgate.plan.matrix import REFERENCE, ac_tracks, compared_across, make_plan  # noqa: PLC0415
     from acgate.spec.loading import load_spec  # noqa: PLC0415
 
-    told = {
-        name: value for name, value in project.settings.items() if name not in {"out", "required", "github"}
-    }
     try:
-        plan = make_plan(load_spec(told, project.path, project.directory).spec)
+        plan = make_plan(load_spec(told_to_acgate(project.settings), project.path, project.directory).spec)
     except AcgateError as error:
         raise PlanError(re.sub(r"(?m)^--(?=[a-z])", "--acgate-", str(error))) from None
     cells = [

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from acgate.pytesting.options import anchored, arguments, settings
 from acgate.pytesting.sessions import session_id
+from acgate.spec.outputs import DEFAULT_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pytest
 
-DEFAULT_OUT = "acgate-out"
 _KEPT_SECONDS = 24 * 3600
 """How long the records of another session are left alone: it may still go on."""
 
@@ -49,10 +49,14 @@ class Project:
         return self.path.parent
 
     @property
+    def tag(self) -> str:
+        """What stands for the path of the file in other names, as 16 hexadecimal digits."""
+        return hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
+
+    @property
     def records(self) -> Path:
         """Where this session keeps what its workers share about this file; others may have the same `out`."""
-        name = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
-        return self._sessions / self.session / name
+        return self._sessions / self.session / self.tag
 
     @property
     def _sessions(self) -> Path:
@@ -125,6 +129,13 @@ def project_of(
     given = [str(Path.cwd() / entry) for entry in kept.split(os.pathsep)] if kept else []
     environment = {"PYTHONPATH": os.pathsep.join([*added, *given])} if added or given else {}
     return Project(path, found, Path(os.path.normpath(out)), session_id(config), environment)
+
+
+def write_record(path: Path, plain: object) -> None:
+    """Write plain data in one step: others read it, and a process that dies leaves what was there."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(plain), encoding="utf-8")
+    fresh.replace(path)
 
 
 def installed(package: str) -> str:
