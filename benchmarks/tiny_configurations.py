@@ -77,6 +77,7 @@ _RULES: tuple[tuple[str, Callable[[int], int]], ...] = (
     (r"^((mamba_|attention_|attn_)?chunk_size|block_size)$", lambda found: found if found <= 0 else 16),
     (r"^(conv_pos_kernel_size|num_conv_pos_embeddings)$", _most(16)),
     (r"^num_conv_pos_embedding_groups$", _most(4)),
+    (r"^num_filters$", _most(4)),  # doubled from stage to stage
     # Widths.
     (
         r"^(\w*intermediate_size\w*|d_ff|dff|\w*ffn_dim|ffn_hidden_size|feed_forward_size|d_inner|n_inner|dim_ff"
@@ -150,6 +151,8 @@ def _shrink(raw: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
             tiny[name] = _shrink(value, tokens)
         elif isinstance(value, list | tuple):
             tiny[name] = _list(name, list(value), layers, kept, tokens)
+        elif type(value) is float and value == 0.0 and _DROPOUT.search(name):
+            tiny[name] = 0.1
         elif _TOKEN.search(name) and type(value) is int:
             tiny[name] = _token(value, tokens)
         elif type(value) is int and _LAYERS.match(name):
@@ -159,8 +162,6 @@ def _shrink(raw: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
             tiny[name] = HEADS if value in _query_heads(raw) else min(value, 2)
         elif type(value) is int:
             tiny[name] = _number(name, value)
-        elif type(value) is float and value == 0.0 and _DROPOUT.search(name):
-            tiny[name] = 0.1
         else:
             tiny[name] = value
     return tiny
