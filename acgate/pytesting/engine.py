@@ -22,6 +22,8 @@ _GRACE = 10.0
 """Seconds in which an interrupted engine may put its own processes away."""
 _TAIL = 20
 _SAYS = "acgate: "
+LAST_LINES = "; its last lines:\n"
+"""Between how acgate ended and what it printed last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Ended:
         if starts and self.code > 0:
             return "\n".join(lines[starts[-1] :]).removeprefix(_SAYS)
         tail = "\n".join(lines[-_TAIL:])
-        return f"acgate {self.how}" + (f"; its last lines:\n{tail}" if tail else " and printed nothing")
+        return f"acgate {self.how}" + (f"{LAST_LINES}{tail}" if tail else " and printed nothing")
 
 
 def command(arguments: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from acgate.judge.outcomes import RED
 from acgate.pytesting import sessions, told
 from acgate.pytesting.cell_run import cell_run
 from acgate.pytesting.matching import Matching
@@ -15,6 +16,7 @@ from acgate.pytesting.names import node_name
 from acgate.pytesting.planned import PlanError, planned
 from acgate.pytesting.progress import progress
 from acgate.pytesting.project import project_of
+from acgate.spec.configuration import CONFIG_NAME
 from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from acgate.pytesting.planned import PlannedCell, PlannedTrack
     from acgate.pytesting.project import Project
 
-CONFIG_NAME = "acgate.toml"
 PYPROJECT = "pyproject.toml"
 
 
@@ -44,9 +45,10 @@ class ConfigFile(pytest.File):
         try:
             plan = planned(project, cache, progress(self.config, f"{self.name}: plan", collecting=True))
         except PlanError as error:
-            raise self.CollectError(f"{self.nodeid}: {error}") from None
+            # Its message begins with the name of the file where that is at fault.
+            raise self.CollectError(f"{self.nodeid}: {str(error).removeprefix(f'{self.name}: ')}") from None
         except OSError as error:
-            raise self.CollectError(f"{self.nodeid}: cannot write results: {error}") from None
+            raise self.CollectError(f"{self.nodeid}: {_unwritable(error, project)}") from None
         book = sessions.ledger(self.config)
         book.dropped |= {f"{self.nodeid}::{cell}": why for cell, why in plan.dropped.items()}
         if plan.unknown:
@@ -157,7 +159,7 @@ class CheckItem(pytest.Item):
         try:
             run = self.cell.run()
         except OSError as error:
-            pytest.fail(f"cannot write results: {error}", pytrace=False)
+            pytest.fail(_unwritable(error, self.cell.project), pytrace=False)
         track, check = self.track.track.track, self.name
         self._judged = self.cell.judged(track, check)
         # Plugins set an item up again; its figures stand there once.
@@ -196,7 +198,7 @@ class CheckItem(pytest.Item):
         if report.skipped:
             report.longrepr = (str(self.path), 1, f"Skipped: {told.headline(judged)}")
         crash = getattr(report.longrepr, "reprcrash", None)
-        if report.failed and crash is not None and judged.outcome in {Outcome.FAIL, Outcome.ERROR}:
+        if report.failed and crash is not None and judged.outcome in RED:
             crash.message, crash.path, crash.lineno = told.headline(judged), str(self.path), 1
 
     def _text(self, judged: Judged, run: CellRun) -> str:
@@ -209,3 +211,8 @@ class CheckItem(pytest.Item):
     def _shown(self, path: Path) -> str:
         directory = self.config.invocation_params.dir
         return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
+
+
+def _unwritable(error: OSError, project: Project) -> str:
+    place = error.filename or project.out
+    return f"cannot write results: {place}: {error.strerror or error}; --acgate-out names another place"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acgate.pytesting.engine import LAST_LINES
 from acgate.pytesting.options import settings, texts
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _lines(ledger: Ledger) -> Iterator[str]:
     for place, why in ledger.dropped.items():
         yield f"not run: {place}: {why}"
     for path, why in ledger.unknown.items():
-        first = why.splitlines()[0] if why else ""
+        first = why.partition(LAST_LINES)[0].partition("\n")[0]
         yield f"{path}: the survey failed, so each track has one item: {first}"
     if untouched := ledger.untouched():
         yield f"not judged, as none of its items ran: {', '.join(untouched)}"

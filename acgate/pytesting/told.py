@@ -6,8 +6,10 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from acgate.judge.cause_text import cause_lines
+from acgate.judge.outcomes import RED
+from acgate.pytesting.engine import LAST_LINES
 from acgate.pytesting.ledger import Told
-from acgate.pytesting.matching import RED, red_names
+from acgate.pytesting.matching import red_names
 from acgate.pytesting.names import inert
 from acgate.pytesting.planned import FALLBACK
 from acgate.report.escape import one_line, visible
@@ -28,7 +30,7 @@ Properties = list[tuple[str, object]]
 def headline(judged: Judged) -> str:
     """Return what became of an item in one line."""
     if judged.why:
-        return inert(one_line(judged.why))
+        return inert(one_line(judged.why.partition(LAST_LINES)[0]))
     cases = [*judged.own, *(case for _, case in judged.further)]
     told = [case for case in cases if case.outcome is judged.outcome] or cases
     return inert(one_line(told[0].headline)) if told else "nothing was judged"
@@ -47,8 +49,9 @@ def message(judged: Judged, run: CellRun, evidence: str) -> str:
     for of, case in judged.further:
         if case.outcome in RED:
             parts.append(f"{of} / {visible(case.name)}, which nobody foresaw:\n{_case_text(case)}")
-    if run.judged is not None and run.judged.raised is not None:
-        raised = run.judged.raised
+    raised = run.judged.raised if run.judged is not None else None
+    # Another item tells it where this one was not judged; the text of a case may have told it already.
+    if raised is not None and not judged.why and raised.traceback.rstrip() not in "\n".join(parts):
         parts.append(
             visible(f"{raised.type} in {raised.phase}: {raised.message}\n{raised.traceback}").rstrip()
         )
@@ -95,7 +98,9 @@ def entry(run: CellRun, evidence: str, project: Project) -> Told:
     return Told(
         code=run.code,
         outcome=cell.outcome.value if cell else Outcome.ERROR.value,
-        headline=inert(one_line(run.verdict.headline if run.verdict else run.problem)),
+        headline=inert(
+            one_line(run.verdict.headline if run.verdict else run.problem.partition(LAST_LINES)[0])
+        ),
         compared=cell.compared if cell else 0,
         seconds=run.seconds,
         evidence=evidence,

@@ -97,6 +97,9 @@ def test_what_is_wrong_with_a_cell_is_said_at_length_once(project):
     texts = [item.text for item in session.items.values()]
     assert "word 11\n" in texts[0]
     assert len(texts) == 2 * len(CHECKS)
+    assert (
+        session.items[f"{CELL}.block.loss"].message == 'failed on setup with "acgate was killed by SIGKILL"'
+    )
     for text in texts[1:]:
         assert text.startswith("acgate was killed by SIGKILL")
         assert text.endswith("(said in full at block::structure)")
