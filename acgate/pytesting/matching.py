@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from acgate.judge.outcomes import worst
+from acgate.judge.outcomes import RED, worst
 from acgate.pytesting.names import node_name
 from acgate.pytesting.planned import FALLBACK
 from acgate.vocabulary import Outcome
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from acgate.pytesting.cell_run import CellRun
     from acgate.pytesting.planned import PlannedCell
 
-RED = frozenset({Outcome.FAIL, Outcome.ERROR})
 _TOLD = RED | {Outcome.WARN}
 """What an item is told of beside its own cases."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 pytest_plugins = ["pytester"]
 
@@ -33,15 +33,6 @@ def processes_below(folder: Path) -> set[int]:
         except OSError:
             continue
     return found - {os.getpid()}
-
-
-def wait_for(what, seconds: float = 240.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_clean_model_is_green_with_two_workers(project):
@@ -83,7 +74,7 @@ def test_an_interrupt_leaves_no_process(project):
     project.toml(SETTINGS)
     (project.path / "model.py").write_text(SLEEPS)
     process = project.start("-s", real=True)
-    assert wait_for(lambda: (project.path / "importing").exists() or process.poll() is not None)
+    assert wait_for(lambda: (project.path / "importing").exists() or process.poll() is not None, 240.0)
     assert len(processes_below(project.path)) >= 3
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)

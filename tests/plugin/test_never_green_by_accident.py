@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 
 import pytest
 from stub_verdicts import CELL, CHECKS, GREEN, OTHER_CELL, answer, bad, case, good, plan, track
+from waiting import alive, wait_for
 
 from acgate.errors import ExitCode
 from acgate.vocabulary import Outcome
@@ -346,24 +345,9 @@ def test_results_that_cannot_be_written_are_an_error(project):
     project.answers(plan(), {CELL: GREEN})
     session = project.pytest()
     assert session.code == 2
-    assert "cannot write results" in session.out
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_for(what, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
+    assert f"cannot write results: {project.path}/acgate-out" in session.out
+    assert "--acgate-out names another place" in session.out
+    assert ".py:" not in session.out
 
 
 def test_an_interrupt_ends_acgate_too(project):

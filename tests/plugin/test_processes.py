@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from stub_verdicts import CELL, GREEN, answer, bad, good, plan
+from waiting import alive, wait_for
 
 from acgate.pytesting import engine
 from acgate.pytesting.github import tell
@@ -39,23 +40,6 @@ from acgate import pytest_plugin
 pytest_plugin.pytest_addoption(parser)
 print(json.dumps([time.process_time() - begun, sorted(set(sys.modules) - before)]))
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
-def wait_for(what, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_acgate_ends_with_the_process_that_started_it(tmp_path):
