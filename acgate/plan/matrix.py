@@ -176,12 +176,6 @@ def _across(spec: GateSpec, cell: Cell, survey: Surveyed, name: str, observe: in
     )
 
 
-def num_first_jobs(spec: GateSpec, cell: Cell | None = None) -> int:
-    """Return how many jobs a cell has before judging asks for more; None stands for one device."""
-    across = 2 if cell is not None and compared_across(cell) else 0
-    return len(spec.tracks) + len(ac_tracks(spec)) + across
-
-
 def num_comparisons(spec: GateSpec, survey: Surveyed, cell: Cell | None = None) -> int:
     """Return how many tensors of a cell are compared with a reference, at least.
 

@@ -85,10 +85,6 @@ class RankProcess:
         """Return what the rank has written of its stacks since it was last asked."""
         return read_tail(self._folder.stacks(self.number), self._asked_at)
 
-    def last_lines(self) -> list[str]:
-        """Return the last lines that the rank printed."""
-        return read_tail(self._folder.log(self.number)).splitlines()[-_TAIL_LINES:]
-
     def kill(self) -> None:
         """End the rank and what it started, as far as that stayed in its process group."""
         if self._process is not None:

@@ -12,7 +12,6 @@ from acgate.plan.matrix import (
     first_jobs,
     make_plan,
     num_comparisons,
-    num_first_jobs,
     num_replicas,
 )
 from acgate.spec.models import GateSpec, Parallel
@@ -70,7 +69,6 @@ def test_every_track_runs_and_each_ac_track_has_an_audit_without_early_stop() ->
     for job in jobs[3:]:
         assert (job.steps, job.micro_steps, job.two_forwards) == (1, 2, False)
         assert (job.early_stop, job.observe_step) == (False, None)
-    assert len(jobs) == num_first_jobs(spec)
     assert all(job.plant is None and job.details is None for job in jobs)
 
 
@@ -189,6 +187,13 @@ def test_replicas_are_shares_of_the_data(topology: str, replicas: int) -> None:
     assert num_replicas(spec, make_plan(spec).cells[0]) == replicas
 
 
+def test_a_topology_has_two_runs_more_than_one_device() -> None:
+    """Replicas on one device, and `none` again, measured against them."""
+    spec = GateSpec(topologies=("single", "ddp"), dtypes=("float32",))
+    single, ddp = (first_jobs(spec, cell, Model()) for cell in make_plan(spec).cells)
+    assert len(ddp) == len(single) + 2
+
+
 def test_comparisons_with_one_device_are_counted() -> None:
     """Three steps of two losses, three reduced gradients and four weights; not where layers are left out."""
     spec = GateSpec(topologies=("ddp",), steps=3)
@@ -196,4 +201,3 @@ def test_comparisons_with_one_device_are_counted() -> None:
     assert num_comparisons(spec, Model(), cell) - num_comparisons(spec, Model()) == 3 * (2 + 3 + 4)
     fewer = spec.model_copy(update={"reference_layers": 1})
     assert num_comparisons(fewer, Model(), cell) == num_comparisons(fewer, Model())
-    assert num_first_jobs(spec, cell) == len(first_jobs(spec, cell, Model())) == num_first_jobs(spec) + 2
