@@ -25,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NOT_SETTINGS = frozenset({"run_dir", "config", "resume", "in_process", "github", "quiet", "verbose"})
+_NOT_SETTINGS = frozenset({"directory", "config", "resume", "in_process", "github", "quiet", "verbose"})
 
 Command = Literal["plan", "run", "judge", "selftest", "init"]
 
@@ -73,13 +73,13 @@ class Request:
 
     Attributes:
         settings: Settings by name; None means not given.
-        run_dir: For `judge`; for `init` the project.
+        directory: That of a run for `judge`, that of a project for `init`; None for the others.
     """
 
     command: Command
     settings: dict[str, object] = field(default_factory=dict)
     config: Path | None = None
-    run_dir: Path | None = None
+    directory: Path | None = None
     resume: bool = False
     in_process: bool = False
     github: bool = False
@@ -144,7 +144,7 @@ def run(
 
 @app.command()
 def judge(
-    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR", help="Directory of a run.")],
+    directory: Annotated[str, typer.Argument(metavar="RUN_DIR", help="Directory of a run.")],
     *,
     tolerances: Tolerances = None,
     junitxml: Junit = None,
@@ -186,7 +186,7 @@ def selftest(
 
 @app.command()
 def init(
-    run_dir: Annotated[str, typer.Argument(metavar="[DIR]", help="The project (default: here).")] = ".",
+    directory: Annotated[str, typer.Argument(metavar="[DIR]", help="The project (default: here).")] = ".",
     *,
     model: Model = None,
     github: Annotated[bool, typer.Option("--github", help="Write a GitHub workflow, too.")] = False,
@@ -209,12 +209,12 @@ def _request(command: Command, given: dict[str, Any]) -> Request:
     for name in {"select", "as_shipped", "explain"} & settings.keys():
         # Given or not given; there is no option that takes back what a configuration says.
         settings[name] = settings[name] or None
-    run_dir, config = given.get("run_dir"), given.get("config")
+    directory, config = given.get("directory"), given.get("config")
     return Request(
         command,
         settings,
         config=None if config is None else Path(config),
-        run_dir=None if run_dir is None else Path(run_dir),
+        directory=None if directory is None else Path(directory),
         resume=given.get("resume", False),
         in_process=given.get("in_process", False),
         github=given.get("github", False),

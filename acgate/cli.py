@@ -171,7 +171,7 @@ def _judge(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.report.summary import summary
     from acgate.spec.outputs import family_of, load_outputs
 
-    assert request.run_dir is not None
+    assert request.directory is not None
     outputs = load_outputs(request.settings, None, Path.cwd())
     files = ReportFiles(None, outputs.junitxml, outputs.json, outputs.junit_family)
     with _on_github(request) as github, files.open():
@@ -179,7 +179,7 @@ def _judge(request: Request, terminal: Terminal) -> ExitCode:
         github.check()
         from acgate import gate
 
-        verdict = gate.judge(request.run_dir, tolerances=_path(request, "tolerances"))
+        verdict = gate.judge(request.directory, tolerances=_path(request, "tolerances"))
         files.write(verdict)
         terminal.show(summary(verdict, terminal.verbosity))
         github.report(verdict)
@@ -189,10 +189,10 @@ def _judge(request: Request, terminal: Terminal) -> ExitCode:
 def _init(request: Request, terminal: Terminal) -> ExitCode:
     from acgate.scaffold import describe, write_project
 
-    assert request.run_dir is not None
+    assert request.directory is not None
     model = request.settings["model"]
     written = write_project(
-        request.run_dir, model=model if isinstance(model, str) else None, github=request.github
+        request.directory, model=model if isinstance(model, str) else None, github=request.github
     )
     terminal.show(describe(written, quiet=request.quiet))
     return ExitCode.PASS
