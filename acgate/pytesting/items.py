@@ -160,6 +160,9 @@ class CheckItem(pytest.Item):
             run = self.cell.run()
         except OSError as error:
             pytest.fail(_unwritable(error, self.cell.project), pytrace=False)
+        except pytest.fail.Exception as error:  # of a plugin that limits the time of an item
+            why = f"the run of this cell was ended before it had a verdict: {error}"
+            pytest.fail(f"{why}\n(an item waits for the run of its whole cell)", pytrace=False)
         track, check = self.track.track.track, self.name
         self._judged = self.cell.judged(track, check)
         # Plugins set an item up again; its figures stand there once.
@@ -202,11 +205,16 @@ class CheckItem(pytest.Item):
             crash.message, crash.path, crash.lineno = told.headline(judged), str(self.path), 1
 
     def _text(self, judged: Judged, run: CellRun) -> str:
-        text = told.message(judged, run, self._shown(run.log if run.verdict is None else run.evidence))
-        # What is wrong with a whole cell one item says at length, in each worker; there may be thousands.
+        """Return the message; what an item has said at length, others of this worker do not say again."""
+        shown = self._shown(run.log if run.verdict is None else run.evidence)
+        text = told.message(judged, run, self.track.track.track, shown, self._elsewhere)
+        other = self._elsewhere(text)
+        return told.again(judged, other) if other else text
+
+    def _elsewhere(self, text: str) -> str:
         own = f"{self.track.name}::{self.name}"
         first = self.cell.said.setdefault(text, own)
-        return text if first == own else told.again(judged, first)
+        return first if first != own else ""
 
     def _shown(self, path: Path) -> str:
         directory = self.config.invocation_params.dir

@@ -119,10 +119,13 @@ def _kept(project: Project, cache: Cache | None) -> Planned | None:
     kept = cache.get(_place(project), None) if cache is not None else None
     if not isinstance(kept, dict) or kept.get("key") != project.key():
         return None
-    sources = kept["document"]["sources"]
+    try:
+        sources, found = dict(kept["document"]["sources"]), Planned.read(kept["document"])
+    except (KeyError, TypeError, ValueError):
+        return None  # kept by a version of acgate that wrote it in another way
     # Where nobody knows what the survey depends on, nobody knows whether it still holds.
     same = bool(sources) and all(file_digest(Path(name)) == digest for name, digest in sources.items())
-    return Planned.read(kept["document"]) if same else None
+    return found if same else None
 
 
 def _asked(project: Project, cache: Cache | None, progress: Callable[[str], None]) -> Planned:

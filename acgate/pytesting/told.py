@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from acgate.judge.cause_text import cause_lines
+from acgate.judge.cause_text import cause_lines, without_causes
 from acgate.judge.outcomes import RED
 from acgate.pytesting.engine import LAST_LINES
 from acgate.pytesting.ledger import Told
@@ -17,9 +17,9 @@ from acgate.report.wording import finding_line
 from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from acgate.judge.verdict import Case, CellVerdict, TrackVerdict
+    from acgate.judge.verdict import Case, Cause, CellVerdict, TrackVerdict
     from acgate.pytesting.cell_run import CellRun
     from acgate.pytesting.matching import Judged
     from acgate.pytesting.project import Project
@@ -36,19 +36,26 @@ def headline(judged: Judged) -> str:
     return inert(one_line(told[0].headline)) if told else "nothing was judged"
 
 
-def message(judged: Judged, run: CellRun, evidence: str) -> str:
+def message(judged: Judged, run: CellRun, track: str, evidence: str, elsewhere: Callable[[str], str]) -> str:
     """Return the message of a red item: acgate's own words, then where to read on.
 
     Args:
         judged: What became of the item.
         run: What became of its cell.
+        track: Of the item.
         evidence: The run directory; where there is no verdict, the log.
+        elsewhere: Returns which other item has said a text, empty where none has.
     """
+
+    def told(of: str, case: Case) -> str:
+        return _case_text(case, _shortened(case.text, causes.get(of, ()), elsewhere))
+
+    causes = {one.track: one.causes for one in run.judged.tracks} if run.judged is not None else {}
     parts = [visible(judged.why)] if judged.why else []
-    parts += [_case_text(case) for case in judged.own if case.outcome in RED]
+    parts += [told(track, case) for case in judged.own if case.outcome in RED]
     for of, case in judged.further:
         if case.outcome in RED:
-            parts.append(f"{of} / {visible(case.name)}, which nobody foresaw:\n{_case_text(case)}")
+            parts.append(f"{of} / {visible(case.name)}, which nobody foresaw:\n{told(of, case)}")
     raised = run.judged.raised if run.judged is not None else None
     # Another item tells it where this one was not judged; the text of a case may have told it already.
     if raised is not None and not judged.why and raised.traceback.rstrip() not in "\n".join(parts):
@@ -77,7 +84,7 @@ def notes(judged: Judged) -> Iterator[str]:
     """Yield the warnings of an item, and what its passed cases have to say."""
     for case in (*judged.own, *(case for _, case in judged.further)):
         if case.outcome is Outcome.WARN or (case.outcome is Outcome.PASS and case.findings):
-            yield inert(_case_text(case))
+            yield inert(_case_text(case, case.text))
 
 
 def of_item(place: str, judged: Judged, whole: Told | None) -> dict[str, Any]:
@@ -163,8 +170,19 @@ def _costs(cell: CellVerdict, track: TrackVerdict) -> Properties:
     return [(f"acgate.{name}", value) for name, value in figures.items() if value is not None]
 
 
-def _case_text(case: Case) -> str:
-    text = visible(case.text or case.headline)
+def _shortened(text: str, causes: Sequence[Cause], elsewhere: Callable[[str], str]) -> str:
+    """Return the text of a case with only the first line of a cause that another item has told."""
+    bare = without_causes(text, causes)
+    if bare == text:
+        return text
+    cause = next(lines for one in causes if "\n".join(lines := cause_lines(one)) in text)
+    other = elsewhere("\n".join(cause))
+    first, newline, rest = bare.partition("\n")
+    return f"{first}\n{cause[0]} (said in full at {other}){newline}{rest}" if other else text
+
+
+def _case_text(case: Case, text: str) -> str:
+    text = visible(text or case.headline)
     first = one_line(case.headline)
     if not " ".join(text.split()).startswith(first.removesuffix("...")):
         text = f"{first}\n{text}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from stub_verdicts import CELL, CHECKS, GREEN, OTHER_CELL, answer, bad, case, good, plan, track
+from stub_verdicts import CAUSE, CELL, CHECKS, GREEN, OTHER_CELL, answer, bad, case, good, plan, track
 
+from acgate.judge.cause_text import with_causes
 from acgate.vocabulary import Outcome
 
 pytest_plugins = ["pytester"]
@@ -103,6 +104,24 @@ def test_what_is_wrong_with_a_cell_is_said_at_length_once(project):
     for text in texts[1:]:
         assert text.startswith("acgate was killed by SIGKILL")
         assert text.endswith("(said in full at block::structure)")
+
+
+def test_a_cause_is_told_at_length_once(project):
+    """Of many red items the first tells cause and advice, also where it is run again; the others name both."""
+    told = with_causes(case("loss", Outcome.FAIL), (CAUSE,))
+    others = [with_causes(case(f"gradient[layers.{n}]", Outcome.FAIL), (CAUSE,)) for n in range(2)]
+    judged = track("block", case("structure"), told, *others, case("resources"), causes=(CAUSE,))
+    project.answers(plan(tracks=["block"]), {CELL: answer(judged)})
+    session = project.pytest("-p", "pytest_rerunfailures", "--reruns=1")
+    first, *rest = (session.items[f"{CELL}.block.{one.name}"].text for one in (told, *others))
+    assert first.startswith(told.text)
+    assert len(rest) == 2
+    for one, text in zip(others, rest, strict=True):
+        assert text.startswith(
+            f"{one.headline}\ncause: rng-not-restored in region layers.1 (said in full at block::loss)\n"
+            f"the whole message of {one.name}\n"
+        )
+        assert "try: " not in text
 
 
 def test_the_command_of_a_message_can_be_copied(project):

@@ -369,5 +369,8 @@ def test_a_timeout_ends_acgate_and_the_cell_stays_red(project):
     assert session.code == 1
     assert len(session.having("error")) == len(CHECKS)
     assert "was ended before it had a verdict (Failed: Timeout" in session.out
+    first, *_ = errors_of(session)
+    assert "the run of this cell was ended before it had a verdict: Timeout" in first
+    assert "acgate/" not in first
     (run,) = project.calls("run")
     assert not alive(run["pid"])

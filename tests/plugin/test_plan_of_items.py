@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_plan_that_names_no_files_is_not_kept(project):
     project.answers(plan(), {})
     for _ in range(2):
         project.pytest(*LISTING)
+    assert len(project.calls("plan")) == 2
+
+
+@pytest.mark.parametrize("lacks", ["document", "sources", "cells", "dropped"])
+def test_a_plan_that_was_kept_in_another_way_is_made_anew(project, lacks):
+    """What another version of acgate has left in the cache is no obstacle."""
+    project.answers(kept_plan(project), {})
+    assert project.pytest(*LISTING).code == 0
+    (kept,) = (project.path / ".pytest_cache/v/acgate/plan").iterdir()
+    content = json.loads(kept.read_text())
+    content.pop(lacks, None)
+    content.get("document", {}).pop(lacks, None)
+    kept.write_text(json.dumps(content))
+    assert project.pytest(*LISTING).code == 0
     assert len(project.calls("plan")) == 2
 
 
