@@ -202,6 +202,8 @@ def _request(command: Command, given: dict[str, Any]) -> Request:
     for name, value in given.items():
         if value == "":
             # Most likely a variable that is not set; ignoring it would check something else.
+            if name == "directory":
+                raise UsageError("the name of the directory is empty; name one")
             raise UsageError(f"--{name.replace('_', '-')}: is empty; leave it out, or name something")
     settings = {name: value for name, value in given.items() if name not in _NOT_SETTINGS}
     for name in {"tracks", "topologies", "dtypes"} & settings.keys():

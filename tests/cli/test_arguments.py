@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +159,7 @@ def test_verbose_adds_the_traceback(
         ("run --in-process --topologies single,ddp", "--in-process runs one rank, and ddp needs several"),
         ("plan --in-process --topologies fsdp", "leave it out, or use --topologies single"),
         ("run --policy=", "--policy: is empty"),
+        ("init ''", "the name of the directory is empty"),
         ("run --policy none.toml", "there is no such file"),
         ("run --config none.toml", "there is no such file"),
         ("run --junitxml", "requires an argument"),
@@ -171,7 +173,7 @@ def test_wrong_arguments_are_exit_4_with_a_message_and_no_work(
     acgate_main: Main, engine: Engine, capsys: pytest.CaptureFixture[str], arguments: str, message: str
 ) -> None:
     """The parser's own exit code (2) would read as an interrupt."""
-    assert acgate_main(*arguments.split()) == 4
+    assert acgate_main(*shlex.split(arguments)) == 4
     assert message in capsys.readouterr().err
     assert engine.calls == []
 
