@@ -57,6 +57,7 @@ class RegionRecord(Frozen):
         operators: Operators of the forward, with their number of calls.
         saved: Operators whose output the policy saved, with their number.
         decisions: Digest of the sequence of the policy's decisions.
+        decided: Digest of the sequence of operators that they are about.
         random_drawn: Random operators that really drew, in the forward.
         random_saved: Those of them whose output was saved; in the replay they do not draw.
         mutating_saved: Saved operators that change an input.
@@ -95,6 +96,7 @@ class RegionRecord(Frozen):
     operators: dict[str, int] = {}
     saved: dict[str, int] = {}
     decisions: str | None = None
+    decided: str | None = None
     random_drawn: tuple[str, ...] = ()
     random_saved: tuple[str, ...] = ()
     mutating_saved: tuple[str, ...] = ()

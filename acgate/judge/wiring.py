@@ -259,11 +259,11 @@ def _policy(regions: Sequence[RegionRecord], track: str, facts: Sequence[Fact]) 
     alike: dict[tuple[object, ...], list[RegionRecord]] = {}
     for region in selective:
         if region.policy_identity is not None and region.decisions is not None:
-            # Only regions that ran the same operators can be expected to decide alike, and only on one
-            # rank: data-parallel ranks see different data.
+            # Only regions that ran the same operators in one order can be expected to decide alike, and
+            # only on one rank: data-parallel ranks see different data.
             kind = region.name if region.class_name == FUNCTION else region.class_name
-            operators = tuple(sorted(region.operators.items()))
-            alike.setdefault((region.rank, kind, region.policy_identity, operators), []).append(region)
+            operators = (tuple(sorted(region.operators.items())), region.decided)
+            alike.setdefault((region.rank, kind, region.policy_identity, *operators), []).append(region)
     for group in alike.values():
         other = next((region for region in group if region.decisions != group[0].decisions), None)
         if other is not None:

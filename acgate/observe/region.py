@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from acgate.evidence.region_records import Kept, RegionRecord, ValueMismatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from acgate.evidence.trace_records import Effect, GeneratorUse, Moved, RegionTrace
     from acgate.observe.operator_mode import OperatorCall
     from acgate.observe.operator_traits import OperatorTraits
@@ -73,7 +75,11 @@ class Decisions:
 
     def digest(self) -> str:
         """Return a digest of all decisions in order."""
-        return hashlib.blake2b("\n".join(self.log).encode(), digest_size=8).hexdigest()
+        return _digest(self.log)
+
+    def digest_of_operators(self) -> str:
+        """Return a digest of the operators that were decided about, in order."""
+        return _digest(line.rpartition(" ")[0] for line in self.log)
 
     def note(self, known: OperatorTraits, decision: str, *, drew: bool) -> None:
         """Note the decision about one call of an operator."""
@@ -169,6 +175,7 @@ class Region:
             operators=dict(sorted(self.operators.items())),
             saved=dict(sorted(decisions.saved.items())) if decisions else {},
             decisions=decisions.digest() if decisions else None,
+            decided=decisions.digest_of_operators() if decisions else None,
             random_drawn=tuple(sorted(self.random)),
             random_saved=tuple(sorted(decisions.random)) if decisions else (),
             mutating_saved=tuple(sorted(decisions.mutating)) if decisions else (),
@@ -246,3 +253,7 @@ class EffectsListener(Protocol):
 
     def close(self) -> None:
         """The observation is over: take away whatever was installed, also where a region raised."""
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

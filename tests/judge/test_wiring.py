@@ -71,6 +71,7 @@ CASES: list[tuple[str, str, dict[str, Any], str | None]] = [
     ("check off", "block", {"determinism_check": False}, "determinism-check-off"),
     ("drift", "selective", {"decisions": "other"}, "policy-drift"),
     ("drift of other operators", "selective", {"decisions": "o", "operators": {"x": 1}}, None),
+    ("drift of another order", "selective", {"decisions": "o", "decided": "other order"}, None),
     ("nested in itself", "block", {"parent": 1, "name": "layers.1"}, "wrapped-twice"),
     ("same operators as its parent", "block", {"parent": 1}, "wrapped-twice"),
     (
