@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from acgate.judge.cause_text import cause_lines, without_causes
+from acgate.judge.cause_text import cause_lines
 from acgate.judge.outcomes import RED
 from acgate.pytesting.engine import LAST_LINES
 from acgate.pytesting.ledger import Told
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from acgate.pytesting.cell_run import CellRun
     from acgate.pytesting.matching import Judged
     from acgate.pytesting.project import Project
+
+_KEPT = 3
+"""Lines of a cause that every item says: what and where, why, and the first piece of evidence."""
 
 Properties = list[tuple[str, object]]
 
@@ -171,14 +174,15 @@ def _costs(cell: CellVerdict, track: TrackVerdict) -> Properties:
 
 
 def _shortened(text: str, causes: Sequence[Cause], elsewhere: Callable[[str], str]) -> str:
-    """Return the text of a case with only the first line of a cause that another item has told."""
-    bare = without_causes(text, causes)
-    if bare == text:
-        return text
-    cause = next(lines for one in causes if "\n".join(lines := cause_lines(one)) in text)
-    other = elsewhere("\n".join(cause))
-    first, newline, rest = bare.partition("\n")
-    return f"{first}\n{cause[0]} (said in full at {other}){newline}{rest}" if other else text
+    """Return the text of a case with the first piece of evidence for a cause that another item has told."""
+    for cause in causes:
+        lines = cause_lines(cause)
+        told = "\n".join(lines)
+        if len(lines) > _KEPT and told in text:
+            other = elsewhere(told)
+            short = "\n".join([*lines[:_KEPT], f"  (more evidence at {other})"])
+            return text.replace(told, short, 1) if other else text
+    return text
 
 
 def _case_text(case: Case, text: str) -> str:

@@ -106,22 +106,22 @@ def test_what_is_wrong_with_a_cell_is_said_at_length_once(project):
         assert text.endswith("(said in full at block::structure)")
 
 
-def test_a_cause_is_told_at_length_once(project):
-    """Of many red items the first tells cause and advice, also where it is run again; the others name both."""
-    told = with_causes(case("loss", Outcome.FAIL), (CAUSE,))
-    others = [with_causes(case(f"gradient[layers.{n}]", Outcome.FAIL), (CAUSE,)) for n in range(2)]
-    judged = track("block", case("structure"), told, *others, case("resources"), causes=(CAUSE,))
+def test_the_evidence_of_a_cause_is_told_at_length_once(project):
+    """Of many red items the first tells it, also where it is run again; all say what, why and what to try."""
+    cause = CAUSE.model_copy(update={"evidence": ("one fact", "another fact")})
+    told = with_causes(case("loss", Outcome.FAIL), (cause,))
+    others = [with_causes(case(f"gradient[layers.{n}]", Outcome.FAIL), (cause,)) for n in range(2)]
+    judged = track("block", case("structure"), told, *others, case("resources"), causes=(cause,))
     project.answers(plan(tracks=["block"]), {CELL: answer(judged)})
     session = project.pytest("-p", "pytest_rerunfailures", "--reruns=1")
-    first, *rest = (session.items[f"{CELL}.block.{one.name}"].text for one in (told, *others))
-    assert first.startswith(told.text)
-    assert len(rest) == 2
-    for one, text in zip(others, rest, strict=True):
-        assert text.startswith(
-            f"{one.headline}\ncause: rng-not-restored in region layers.1 (said in full at block::loss)\n"
-            f"the whole message of {one.name}\n"
+    assert session.items[f"{CELL}.block.loss"].text.startswith(told.text)
+    assert session.out.count("another fact") == 1
+    for one in others:
+        assert session.items[f"{CELL}.block.{one.name}"].text.startswith(
+            f"{one.headline}\ncause: rng-not-restored in region layers.1\n"
+            "  the replay draws other numbers\n  one fact\n  (more evidence at block::loss)\n"
+            f"the whole message of {one.name}\ntry: preserve_rng_state=True\n"
         )
-        assert "try: " not in text
 
 
 def test_the_command_of_a_message_can_be_copied(project):
