@@ -208,7 +208,7 @@ class CheckItem(pytest.Item):
         """Return the message; what an item has said at length, others of this worker do not say again."""
         shown = self._shown(run.log if run.verdict is None else run.evidence)
         text = told.message(judged, run, self.track.track.track, shown, self._elsewhere)
-        other = self._elsewhere(text)
+        other = self._elsewhere(text) if judged.why else ""
         return told.again(judged, other) if other else text
 
     def _elsewhere(self, text: str) -> str:
