@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.machinery
+import os
 import sys
 import sysconfig
 from dataclasses import dataclass, replace
@@ -76,7 +77,9 @@ def load_fresh(name: str, path_entry: Path, load: Callable[[], ModuleType]) -> L
     """
     _put_away()
     before = set(sys.modules)
-    sys.path.insert(0, str(path_entry))
+    # A text of its own: an equal entry that was there before belongs to somebody else, and stays.
+    entry = os.fsdecode(os.fsencode(path_entry))
+    sys.path.insert(0, entry)
     importlib.invalidate_caches()  # files may have been written since a directory was last listed
     try:
         module = load()
@@ -88,7 +91,7 @@ def load_fresh(name: str, path_entry: Path, load: Callable[[], ModuleType]) -> L
             or not isinstance(error, Exception)
             or _digest(name, earlier.own) != earlier.loaded.digest
         ):
-            sys.path.remove(str(path_entry))
+            _take_off_path(entry)
             raise
         sys.modules.update(earlier.own)
         earlier.active = True
@@ -96,7 +99,7 @@ def load_fresh(name: str, path_entry: Path, load: Callable[[], ModuleType]) -> L
     own = {key: sys.modules[key] for key in _own_since(before, name)}
     sources = own | {handed.__name__: handed for handed in _handed_out(module)} | {name: module}
     loaded = Loaded(module, _digest(name, sources), reused=name in before)
-    _records[name] = _Record(loaded, str(path_entry), _code_root(name, module), own, set(sys.modules))
+    _records[name] = _Record(loaded, entry, _code_root(name, module), own, set(sys.modules))
     return loaded
 
 
@@ -151,9 +154,12 @@ def _put_away() -> None:
             late = {key: sys.modules[key] for key in _own_since(record.known)}
             record.own |= {key: module for key, module in late.items() if _lies_in(record.root, module)}
             _take_away(record.own)
-            if record.path_entry in sys.path:
-                sys.path.remove(record.path_entry)
+            _take_off_path(record.path_entry)
             record.active = False
+
+
+def _take_off_path(entry: str) -> None:
+    sys.path[:] = [other for other in sys.path if other is not entry]
 
 
 def _take_away(modules: dict[str, ModuleType]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acgate.errors import TargetError
+from acgate.targets.fresh import forget
 from acgate.targets.load import load_target
 
 if TYPE_CHECKING:
@@ -191,3 +192,17 @@ def batches(bucket):
     )
     config = target.batches("default", 1)[0][0]
     assert dataclasses.asdict(pickle.loads(pickle.dumps(config))) == {"size": 4}
+
+
+def test_an_equal_entry_of_the_path_that_was_there_before_stays(
+    write: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m pytest` puts the working directory on the path: what others put there is not taken away."""
+    path = Path(write())
+    monkeypatch.setattr(sys, "path", [str(path.parent), *sys.path])
+    before = list(sys.path)
+    load_target(str(path), seed=1)
+    sys.path[:] = before  # as what runs a job in this process does afterwards
+    load_target(str(path), seed=1)
+    forget("nobody")
+    assert sys.path == before
