@@ -35,8 +35,8 @@ class CauseKind(enum.StrEnum):
     BUFFER_CHANGED = (
         "buffer-changed",
         "the forward changes a buffer, and the replay finds it changed or changes it again",
-        "update the buffer outside of the region, or only where no replay runs"
-        " (torch._C._current_graph_task_id() == -1)",
+        "update the buffer outside of the region (in the training loop, say, or around the checkpointed"
+        " block), or only where no replay runs (torch._C._current_graph_task_id() == -1)",
     )
     ATTRIBUTE_CHANGED = (
         "attribute-changed",

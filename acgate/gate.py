@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from acgate.run.in_process import InProcess
 from acgate.run.joined import Joined, check_size
 from acgate.run.launched import launched
 from acgate.run.supervisor import Supervisor
+from acgate.spec.model_place import check_place
 from acgate.spec.resources import data_directory
 from acgate.spec.tolerances import Tolerances, load_tolerances
 
@@ -51,6 +53,7 @@ def run(
         IncompleteError: The target could not even be surveyed.
     """
     plan = make_plan(spec)
+    check_place(spec.model)
     limits = _limits(spec.tolerances, plan)
     with RunDirectory.open(out, spec, resume=resume) as directory:
         session = _Session(
@@ -65,6 +68,7 @@ def run(
 def survey(spec: GateSpec, out: Path, *, in_process: bool, listeners: Sequence[Listener]) -> Survey:
     """Run only the survey, for `acgate plan`."""
     make_plan(spec)
+    check_place(spec.model)
     with RunDirectory.open(out, spec, resume=False) as directory:
         session = _Session(
             spec, directory, _executor(spec, directory, None, in_process=in_process), listeners
@@ -210,14 +214,11 @@ class _Session:
                 return
 
     def _progress(self, cell: str, job: SurveyJob | TrackJob) -> Callable[[str, int | None], None]:
+        entered = partial(events.JobProgress, cell=cell, name=job.name, ranks=job.ranks)
         steps = job.steps if isinstance(job, TrackJob) else None
 
         def progress(phase: str, step: int | None) -> None:
-            self.emit(
-                events.JobProgress(
-                    cell=cell, name=job.name, phase=phase, step=step, steps=steps, ranks=job.ranks
-                )
-            )
+            self.emit(entered(phase=phase, step=step, steps=steps))
 
         return progress
 

@@ -155,6 +155,8 @@ def _prepare(root: Path) -> None:
     except OSError as error:
         raise OutputError(f"cannot make the output directory {root}: {error.strerror or error}") from error
     write_text(root / ".acgate", _MARKER)
+    if not (root / ".gitignore").exists():
+        write_text(root / ".gitignore", "*\n")
 
 
 def _manifest(paths: RunPaths, spec: GateSpec, *, resume: bool) -> Manifest:

@@ -26,6 +26,7 @@ from acgate.judge.reference import trouble_with_reference
 from acgate.judge.structure import comparable
 from acgate.judge.verdict import Case, CellVerdict, TrackVerdict, Verdict
 from acgate.plan.matrix import REFERENCE, compared_across
+from acgate.spec.resources import BUILT_IN_SOURCE
 from acgate.vocabulary import Check, Outcome
 
 if TYPE_CHECKING:
@@ -127,11 +128,15 @@ def decide(
         source=source,
         outcome=outcome,
         exit_code=exit_code,
-        headline=wording.verdict(cells, outcome, exit_code),
+        headline=wording.verdict(cells, outcome, exit_code) + _whose(source),
         cells=tuple(cells),
         versions=dict(versions or {}),
         dropped=dict(dropped or {}),
     )
+
+
+def _whose(source: str) -> str:
+    return f", for {source}: no model was named" if source == BUILT_IN_SOURCE else ""
 
 
 def _context(inputs: CellInputs, reference: TrackEvidence, track: str, noise: Noise) -> TrackContext | None:

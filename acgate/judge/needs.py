@@ -188,7 +188,12 @@ def _planted(inputs: CellInputs, noise: Noise) -> tuple[Need, ...]:
         kind for kind in PLANT_KINDS if any(planted_name(t, kind) in inputs.names for t in inputs.tracks)
     }
     return tuple(
-        Need(kind="planted", run=name, plant=plant, why=f"a planted fault ({plant.kind}) must be caught")
+        Need(
+            kind="planted",
+            run=name,
+            plant=plant,
+            why=f"self-check, a fault planted on purpose ({plant.kind}) must be caught",
+        )
         for name, plant in plants(inputs, noise).items()
         if plant.kind not in tried
     )

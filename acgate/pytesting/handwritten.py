@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from acgate.pytesting.handwritten_turns import Turns
 from acgate.pytesting.names import inert
 from acgate.report.files import ReportFiles
 from acgate.report.summary import summary
+from acgate.spec.explain import did_you_mean
 from acgate.vocabulary import Outcome
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Door:
         device: str | None = None,
         as_shipped: bool | None = None,
         explain: bool | None = None,
+        **unknown: object,
     ) -> Result:
         """Train with and without activation checkpointing, compare everything, and say what came out.
 
@@ -121,6 +124,7 @@ class Door:
             device: `cpu` (default) or `cuda`.
             as_shipped: Judge the kernels of production instead of deterministic ones.
             explain: Trace the operators also where nothing failed.
+            **unknown: Whatever else is given is refused by name.
 
         Returns:
             A result that is true where it passed. `result.message` is the whole text; a failed test shows it.
@@ -130,6 +134,9 @@ class Door:
             BaseException: What `build_model` raises.
         """
         __tracebackhide__ = True
+        for name in unknown:
+            known = [*inspect.signature(Door.check).parameters]
+            raise UsageError(f"acgate.check takes no argument {name!r}{did_you_mean(name, known)}")
         settings = {
             "tracks": tracks,
             "topologies": topologies,

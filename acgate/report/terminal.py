@@ -73,9 +73,7 @@ class Terminal:
             case JobStarted():
                 self._now(_place(event.cell, event.name, event.ranks), "")
             case JobProgress():
-                step = "" if event.step is None else f" {event.step + 1}"
-                of = "" if event.step is None or event.steps is None else f"/{event.steps}"
-                self._now(_place(event.cell, event.name, event.ranks), f"{event.phase}{step}{of}")
+                self._now(_place(event.cell, event.name, event.ranks), _phase(event))
             case JobFinished():
                 self._finished += 1
                 self._job_finished(event)
@@ -123,7 +121,8 @@ class Terminal:
         if event.reused:
             result = "kept from before"
         if event.problem is not None:
-            result = f"{result}, not done: {one_line(event.problem)}"
+            # Without a survey there is no run: what ends it is said once, at its end.
+            result = f"{result}, not done" + (f": {one_line(event.problem)}" if event.cell else "")
         known = "" if self._total is None else f"/{self._total}"
         place = _place(event.cell, event.name, event.ranks)
         if self._interactive and event.problem is None and self.verbosity is Verbosity.NORMAL:
@@ -163,6 +162,16 @@ def _place(cell: str, name: str, ranks: int) -> str:
     """Name a run, and on how many ranks it is where there are several."""
     place = f"{cell}/{name}" if cell else name
     return place if ranks == 1 else f"{place} on {ranks} ranks"
+
+
+def _phase(event: JobProgress) -> str:
+    """Name a phase; the step after the ordinary ones has two forwards before one backward."""
+    if event.step is None:
+        return event.phase
+    if event.steps is None:
+        return f"{event.phase} {event.step + 1}"
+    ordinary = event.step < event.steps
+    return f"{event.phase} {event.step + 1}/{event.steps}" if ordinary else f"{event.phase} of two forwards"
 
 
 def _write(stream: TextIO, text: str) -> None:

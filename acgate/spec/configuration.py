@@ -53,6 +53,28 @@ def find_config(config: Path | None, cwd: Path) -> Configuration | None:
     return present[0] if present else None
 
 
+def check_around(cwd: Path) -> None:
+    """See that no directory around `cwd` configures a run: without a model, another one would be checked.
+
+    Raises:
+        UsageError: One does.
+    """
+    for directory in cwd.resolve().parents:
+        name = next((name for name in (CONFIG_NAME, "pyproject.toml") if _configures(directory / name)), None)
+        if name is not None:
+            raise UsageError(
+                f"there is no {CONFIG_NAME} in {cwd}, but {directory / name} configures acgate: run it there,"
+                " name that file with --config, or name a model with --model"
+            )
+
+
+def _configures(path: Path) -> bool:
+    try:
+        return path.is_file() and (path.name == CONFIG_NAME or "[tool.acgate" in path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):  # somebody else's
+        return False
+
+
 def _read(path: Path, *, required: bool) -> Configuration | None:
     document = read_toml(path)
     if path.name != "pyproject.toml":

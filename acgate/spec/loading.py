@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from acgate.errors import UsageError
 from acgate.finding_kinds import FindingKind
 from acgate.spec.combinations import contradictions
-from acgate.spec.configuration import find_config
+from acgate.spec.configuration import check_around, find_config
 from acgate.spec.document import anchored, beside, frozen, why_no_file_name
 from acgate.spec.explain import did_you_mean, explain, key_names, misnamed, place_of, shown
 from acgate.spec.models import GateSpec
@@ -100,6 +100,8 @@ def load_spec(arguments: Mapping[str, object], config: Path | None, cwd: Path) -
         UsageError: Anything that is wrong, all problems in one message, one a line.
     """
     configuration = find_config(config, cwd)
+    if configuration is None and arguments.get("model") is None:
+        check_around(cwd)
     source, section, directory = "", "", cwd
     table: dict[str, object] = {}
     if configuration is not None:

@@ -9,6 +9,9 @@ from acgate.errors import UsageError
 
 Kind = Literal["tolerances", "targets", "fixtures", "github"]
 
+BUILT_IN_SOURCE = "the built-in target"
+"""What stands for `--model` where nothing was given."""
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _IN_CHECKOUT: dict[Kind, str] = {
     "tolerances": "tolerances",

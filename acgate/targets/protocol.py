@@ -191,7 +191,8 @@ class Target:
         if len(taken) < count:
             raise TargetError(
                 f"batches({bucket!r}) of {self.source} gives {len(taken)} micro-batches, and {count} are"
-                " needed (optimizer steps x micro-steps x replicas); offer more, or ask for fewer steps"
+                " needed (optimizer steps x micro-steps x replicas); offer more, or ask for fewer"
+                " by --steps or --micro-steps"
             )
         for index, batch in enumerate(taken):
             self._check(batch, f"micro-batch {index} of batches({bucket!r}) of {self.source}")

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from acgate.errors import TargetError
-from acgate.targets.attributes import suggestion
+from acgate.spec.model_place import missing_file
 from acgate.targets.fresh import Loaded, load_fresh
 from acgate.targets.import_failure import import_failure
 
@@ -27,7 +27,7 @@ def load_file(path: Path, source: str) -> Loaded:
         TargetError: There is no such file, or executing it raises.
     """
     if not path.is_file():
-        raise TargetError(f"there is no file {path}{_similar(path)}")
+        raise TargetError(missing_file(path))
     path = path.resolve()
     name = f"acgate_target_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     try:
@@ -53,9 +53,3 @@ class _UncachedLoader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
-
-
-def _similar(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f" (nor a directory {path.parent})"
-    return suggestion(path.name, (other.name for other in path.parent.iterdir()))

@@ -43,6 +43,18 @@ def test_resume_keeps_evidence_and_a_new_run_removes_it(tmp_path):
         assert not fresh.paths.junit.exists()
 
 
+def test_version_control_passes_a_run_directory_over(tmp_path):
+    """A run directory ignores itself, unless somebody says otherwise in it."""
+    with RunDirectory.open(tmp_path / "run", GateSpec(), resume=False):
+        pass
+    ignored = tmp_path / "run" / ".gitignore"
+    assert ignored.read_text() == "*\n"
+    ignored.write_text("!junit.xml\n")
+    with RunDirectory.open(tmp_path / "run", GateSpec(), resume=False):
+        pass
+    assert ignored.read_text() == "!junit.xml\n"
+
+
 def test_a_new_run_leaves_foreign_files_alone(tmp_path):
     """Files that acgate did not write stay, whatever their place."""
     (tmp_path / "single-float32").mkdir()

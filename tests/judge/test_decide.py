@@ -12,6 +12,7 @@ from acgate.evidence.region_records import ValueMismatch
 from acgate.judge.decide import decide
 from acgate.judge.verdict import CellVerdict
 from acgate.spec.models import GateSpec
+from acgate.spec.resources import BUILT_IN_SOURCE
 from acgate.vocabulary import Band, Outcome, Quantity, Schedule
 
 if TYPE_CHECKING:
@@ -456,3 +457,10 @@ def test_a_wrong_gradient_says_that_the_loss_was_equal_where_it_began(world: Wor
     assert (
         "equal bit for bit: the loss of step 0, micro-step 0, where gradients first differ" in gradient.text
     )
+
+
+def test_a_verdict_on_the_built_in_target_says_that_it_is_about_no_model_of_the_user(world: World) -> None:
+    """A forgotten --model must not look like a pass of the user's own model."""
+    cells = world.decide().cells
+    assert "no model was named" in decide(cells, target="t", source=BUILT_IN_SOURCE).headline
+    assert "no model was named" not in decide(cells, target="t", source="t.py").headline

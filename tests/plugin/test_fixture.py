@@ -241,6 +241,7 @@ LIST = [torch.ones(2, WIDTH)]
         ({"policy": "nowhere.toml"}, r"tests.plugin.nowhere.toml: there is no such file"),
         ({"policy": 3}, "policy is int; give the path"),
         ({"tolerances": "nowhere"}, r"tests.plugin.nowhere"),
+        ({"dtype": "float32"}, r"acgate.check takes no argument 'dtype'; did you mean .dtypes.\?"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

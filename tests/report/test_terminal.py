@@ -188,3 +188,17 @@ def test_a_total_that_is_not_known_is_not_invented(monkeypatch: pytest.MonkeyPat
         time.sleep(0.01)
     bar.close()
     assert "0/?" in screen.getvalue()
+
+
+def test_what_ends_the_run_is_not_said_twice_and_steps_are_within_their_number() -> None:
+    """Without a survey there is no run, whose end says why; a step of two forwards is none of the ordinary ones."""
+    err = io.StringIO()
+    terminal = Terminal(io.StringIO(), err, Verbosity.VERBOSE, environment={})
+    terminal(JobFinished(cell="", name="survey", seconds=1.0, problem="there is no file"))
+    for step in (2, 3):
+        terminal(JobProgress(cell="c", name="block", phase="step", step=step, steps=3))
+    assert err.getvalue().splitlines() == [
+        "[1] survey: 1.0 s, not done",
+        "  c/block: step 3/3",
+        "  c/block: step of two forwards",
+    ]

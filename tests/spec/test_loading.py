@@ -306,3 +306,20 @@ def test_a_model_may_have_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     """It is not looked for beside the file that names it; the worker says that it is missing."""
     (tmp_path / "acgate.toml").write_text(f'model = "{"m" * 5000}"')
     assert load_spec({}, None, tmp_path).spec.model == "m" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("acgate.toml", ""), ("pyproject.toml", "[tool.acgate]\nsteps = 3\n")]
+)
+def test_no_other_model_is_checked_where_a_directory_above_names_one(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """A wrong working directory must not end in a pass of the built-in target."""
+    (tmp_path / name).write_text(text)
+    below = tmp_path / "tests" / "unit"
+    below.mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"there is no acgate\.toml in .*unit, but .*configures acgate"):
+        load_spec({}, None, below)
+    assert load_spec({"model": "target.py"}, None, below).spec.model is not None
+    (below / "acgate.toml").touch()
+    load_spec({}, None, below)
