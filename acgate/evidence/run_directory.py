@@ -86,7 +86,9 @@ class RunDirectory:
         except OSError as error:
             raise EvidenceError(f"{root} cannot be read: {error.strerror or error}") from error
         if not present:
-            raise EvidenceError(f"{root} holds no acgate run: {paths.manifest.name} is missing")
+            inside = sorted(str(path.parent) for path in root.glob(f"*/*/{paths.manifest.name}"))
+            hint = f"; there are {', '.join(inside[:3])}" if inside else ""
+            raise EvidenceError(f"{root} holds no acgate run: {paths.manifest.name} is missing{hint}")
         return cls(paths, read_record(paths.manifest, Manifest))
 
     def __enter__(self) -> Self:

@@ -55,6 +55,16 @@ def test_version_control_passes_a_run_directory_over(tmp_path):
     assert ignored.read_text() == "!junit.xml\n"
 
 
+def test_runs_below_a_directory_are_named_where_it_holds_none(tmp_path):
+    """Pytest keeps the run of each cell in a directory of its own."""
+    with pytest.raises(EvidenceError, match="is missing$"):
+        RunDirectory.read(tmp_path)
+    with RunDirectory.open(tmp_path / "pytest" / "single-float32", GateSpec(), resume=False):
+        pass
+    with pytest.raises(EvidenceError, match="; there are .*pytest/single-float32"):
+        RunDirectory.read(tmp_path)
+
+
 def test_a_new_run_leaves_foreign_files_alone(tmp_path):
     """Files that acgate did not write stay, whatever their place."""
     (tmp_path / "single-float32").mkdir()
