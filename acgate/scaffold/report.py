@@ -48,4 +48,9 @@ def _next(scaffold: Scaffold) -> str:
         commands.insert(0, (f"cd {shlex.quote(Path(place).as_posix())}", ""))
     width = max(len(command) for command, _ in commands)
     lines = [f"  {command:<{width}}  # {what}" if what else f"  {command}" for command, what in commands]
+    if any(item.path.name == "acgate.yml" for item in scaffold.files):
+        lines.append(
+            "  let the workflow run once, then require its check acgate: Settings, Rules, Rulesets;"
+            " where no package index has acgate, say in the input `acgate` of the workflow what pip installs"
+        )
     return "\n".join(["next:", *lines])

@@ -57,11 +57,11 @@ def test_version_control_passes_a_run_directory_over(tmp_path):
 
 def test_runs_below_a_directory_are_named_where_it_holds_none(tmp_path):
     """Pytest keeps the run of each cell in a directory of its own."""
-    with pytest.raises(EvidenceError, match="is missing$"):
+    with pytest.raises(EvidenceError, match=r"is missing$"):
         RunDirectory.read(tmp_path)
     with RunDirectory.open(tmp_path / "pytest" / "single-float32", GateSpec(), resume=False):
         pass
-    with pytest.raises(EvidenceError, match="; there are .*pytest/single-float32"):
+    with pytest.raises(EvidenceError, match=r"; there are .*pytest/single-float32"):
         RunDirectory.read(tmp_path)
 
 

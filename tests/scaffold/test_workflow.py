@@ -9,7 +9,7 @@ import pytest
 import yaml
 from sample_projects import WORDS
 
-from acgate.scaffold import write_project
+from acgate.scaffold import describe, write_project
 from acgate.spec.document import read_toml
 from acgate.spec.loading import load_spec
 from acgate.spec.resources import data_directory
@@ -44,6 +44,14 @@ def test_a_project_gets_workflow_action_and_settings(make_project):
     assert gate_inputs(workflow, "gpu")["config"] == "acgate-gpu.toml"
     spec = load_spec({}, root / "acgate-gpu.toml", root).spec
     assert (spec.device, spec.model) == ("cuda", "acgate_target.py")
+
+
+@pytest.mark.parametrize("github", [True, False])
+def test_how_to_require_the_check_is_told_with_the_workflow(make_project, github):
+    """A workflow blocks nothing before somebody makes its check a required one."""
+    root = make_project({"model.py": WORDS})
+    told = describe(write_project(root, model=None, github=github))
+    assert ("require its check acgate" in told) is github
 
 
 def test_what_the_template_says_but_for_the_values_is_kept(make_project):
