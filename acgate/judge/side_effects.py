@@ -85,8 +85,6 @@ def compare_sides(
     result = SideComparison(switches=switches(reference, candidate))
     left_out = ignored | {(Check.STATE, name) for name in result.switches}
     hooked = tuple(parameters)
-    seen = candidate.observation
-    wrapped = frozenset(CALLS + region.name for region in seen.regions) if seen else frozenset[str]()
     for step, own in step_pairs(reference, candidate, schedules, own_steps_only=own_steps_only):
         left = _of_step(step, hooked)
         right = _of_step(own, hooked) if own is not None else {}
@@ -101,7 +99,7 @@ def compare_sides(
             result.compared[check] += place in left and (place in right or counted)
             r, c = left.get(place, default), right.get(place, default)
             if r != c:
-                reported = _grew(r, c) or _bypassed(check, name, r, c) or _wrapped(check, name, r, wrapped)
+                reported = _grew(r, c) or _bypassed(check, name, r, c)
                 difference = SideDifference(check, step.step, micro, name, *_shown_apart(r, c), reported)
                 result.differences.append(difference)
     return result
@@ -137,13 +135,13 @@ def _constant(name: str, run: TrackEvidence) -> bool:
 
 
 def _bypassed(check: Check, name: str, reference: object, candidate: object) -> bool:
-    """Say whether AC enters a module by another door: checkpointing a method calls no forward."""
-    return check is Check.COUNTS and name.startswith(CALLS) and candidate == "0" and reference != ABSENT
+    """Say whether AC enters a module by another door, past what counts calls, or the model does.
 
-
-def _wrapped(check: Check, name: str, reference: object, wrapped: frozenset[str]) -> bool:
-    """Say whether a model calls `block.forward` itself, past what counts, and AC the block."""
-    return check is Check.COUNTS and reference == "0" and name in wrapped
+    Checkpointing a method calls no forward; and a block whose `forward` the model calls itself is called by
+    the wrapper of AC. A module that one side alone runs shows in numbers wherever it matters.
+    """
+    counted = check is Check.COUNTS and name.startswith(CALLS)
+    return counted and ABSENT not in (reference, candidate) and "0" in (reference, candidate)
 
 
 def _grew(reference: str | StateRecord, candidate: str | StateRecord) -> bool:

@@ -79,7 +79,9 @@ class Project:
 
     def arguments(self, *arguments: str, real: bool = False) -> list[str]:
         stub = [] if real else ["-p", "stub_engine"]
-        return ["-p", "acgate.pytest_plugin", *stub, "--junitxml=report.xml", *arguments]
+        # Where acgate is installed, the plugin was imported before this session could rewrite its asserts.
+        quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        return ["-p", "acgate.pytest_plugin", *quiet, *stub, "--junitxml=report.xml", *arguments]
 
     def pytest(self, *arguments: str) -> Session:
         """Run pytest inside this process."""

@@ -265,7 +265,12 @@ class Run:
         done = subprocess.run(
             [*command, "-p", "acgate.pytest_plugin", "--junitxml=junit.xml", *options],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)]), "COLUMNS": "200"},
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)]),
+                "COLUMNS": "200",
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the plugin may be installed as well
+            },
             capture_output=True,
             text=True,
             timeout=240,
