@@ -263,7 +263,15 @@ class Run:
         (folder / "test_by_hand.py").write_text(TESTS)
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--show-capture=no"]
         done = subprocess.run(
-            [*command, "-p", "acgate.pytest_plugin", "-p", "pytest_rerunfailures", "--junitxml=junit.xml", *options],
+            [
+                *command,
+                "-p",
+                "acgate.pytest_plugin",
+                "-p",
+                "pytest_rerunfailures",
+                "--junitxml=junit.xml",
+                *options,
+            ],
             cwd=folder,
             env=os.environ
             | {
