@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from acgate.spec.tolerances import Comparison
 
 
+CHANCE = 2.0
+"""So many floors prove nothing where a reference draws freely: a few runs say little of the next."""
+
+
 class Ground(enum.StrEnum):
     """What a ruling rests on."""
 
@@ -35,8 +39,8 @@ class Ground(enum.StrEnum):
     NO_CONFIRMATION = "outside the floor, and the further runs that would confirm it are missing"
     NO_NUMBERS = "differs, and the run that would measure it is missing"
     DRAWS_FREELY = (
-        "inside the noise of the reference, whose first losses differ from run to run by more than round-off;"
-        " seed every generator that the target makes, or fix what else changes between runs"
+        "inside twice the noise of the reference, whose first losses differ from run to run by more than"
+        " round-off; seed every generator that the target makes, or fix what else changes between runs"
     )
     NO_FLOOR = "differs, and the noise of the reference could not be measured"
     TINY = (
@@ -143,7 +147,7 @@ def _rule(
     difference = measure(inputs, key, statistics, floor if noise.noisy else None)
     if floor is None:
         return Ruling(key, Outcome.ERROR, Ground.NO_FLOOR, difference)
-    if noise.draws_freely and difference.band is Band.NOISE:
+    if noise.draws_freely and within(difference.rel_err, CHANCE * floor):
         return Ruling(key, Outcome.ERROR, Ground.DRAWS_FREELY, difference)
     outcome = outcome_of(difference.band, inputs.unexplained)
     if difference.band is Band.UNEXPLAINED and outcome is Outcome.FAIL and floor > 0:

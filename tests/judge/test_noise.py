@@ -12,7 +12,7 @@ from acgate.evidence.step_records import StateRecord
 from acgate.vocabulary import Band, Outcome, Quantity
 
 if TYPE_CHECKING:
-    from conftest import World
+    from conftest import FindCase, World
 
     from acgate.plan.job import TensorKey, TrackJob
 
@@ -149,3 +149,25 @@ def test_one_rounding_of_the_loss_is_noise_where_gradients_are_noisy(world: Worl
         error=lambda job, key: error(job, key) * (30 if key.quantity is Quantity.LOSS else 1)
     )
     assert louder.play().outcome is not Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome"), [(1.5, Outcome.ERROR), (2.5, Outcome.ERROR), (9.0, Outcome.FAIL)]
+)
+def test_a_loss_just_outside_the_floor_of_a_reference_that_draws_freely_proves_nothing(
+    world: World, case: FindCase, times: float, outcome: Outcome
+) -> None:
+    """Three repeats of numbers drawn at random say little of the fourth; only what is far off is a failure."""
+    loud = 0.01
+
+    def error(job: TrackJob, key: TensorKey) -> float:
+        if key.quantity is not Quantity.LOSS:
+            return 0.0
+        if job.track != "none":
+            return times * loud
+        return loud if "repeat" in job.name else 1e-6 * (job.name != "none")
+
+    world.error = error
+    found = case(world.decide().cells[0], "block", "loss")
+    assert found.outcome is outcome
+    assert ("seed every generator" in found.text) is (outcome is Outcome.ERROR)

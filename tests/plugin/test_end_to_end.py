@@ -35,6 +35,7 @@ def processes_below(folder: Path) -> set[int]:
     return found - {os.getpid()}
 
 
+@pytest.mark.slow  # without workers in test_sample_project.py, and workers with a stub in test_workers.py
 def test_a_clean_model_is_green_with_two_workers(project):
     """A tiny model passes every foreseen check, with figures, and the evidence can be judged again."""
     project.toml(SETTINGS)

@@ -60,15 +60,9 @@ def rendered(verdict: Verdict, family: str) -> tuple[bytes, float]:
     return report, time.process_time() - start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("every", "family"),
-    [
-        (5, "xunit2"),
-        pytest.param(0, "xunit2", marks=pytest.mark.slow),
-        pytest.param(0, "xunit1", marks=pytest.mark.slow),
-        pytest.param(5, "xunit1", marks=pytest.mark.slow),
-        pytest.param(1, "xunit1", marks=pytest.mark.slow),
-    ],
+    ("every", "family"), [(5, "xunit2"), (0, "xunit2"), (0, "xunit1"), (5, "xunit1"), (1, "xunit1")]
 )
 def test_100_000_cases_are_written_in_time_and_size(every: int, family: str) -> None:
     """Under 5 s and 30 MB: all pass, each fifth fails with a text of 3,600 characters, all fail."""

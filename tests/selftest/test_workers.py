@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DIES = """
 import os
+
+import pytest
 from fixtures.expectation import Expectation
 from fixtures.faultless import batches, blocks, loss
 EXPECT = Expectation("ends its process", precisions=("float32",))
@@ -21,6 +23,7 @@ def build_model():
 RAISES = DIES.replace("os._exit(3)", "raise ValueError('no model today')")
 
 
+@pytest.mark.slow
 def test_a_fixture_that_kills_its_process_takes_no_other_along(tmp_path):
     """The others are judged; what died is *not run*, and so is what cannot even be surveyed."""
     source = tmp_path / "source"
