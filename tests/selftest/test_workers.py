@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from acgate.selftest import workers
 from acgate.selftest.corpus import copied
 from acgate.selftest.results import Group, Result
