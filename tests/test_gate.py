@@ -108,6 +108,7 @@ def apply_ac(model, track):
 """
 
 
+@pytest.mark.slow  # workers that die: tests/run/test_supervisor.py
 def test_a_track_that_kills_its_worker_is_an_error_and_the_others_go_on(tmp_path):
     """Killed twice, recorded as error; the other track is judged; a resumed run does not try again."""
     target = tmp_path / "dies.py"

@@ -231,6 +231,7 @@ def test_torch_is_not_imported(make_project):
     assert done.stdout.splitlines()[-1] == "[] 0"
 
 
+@pytest.mark.slow
 def test_from_nothing_to_a_verdict(make_project):
     """A model file is all that a project needs: init, then a plan and a pass, in processes of their own."""
     root = make_project({"src/shop/__init__.py": "", "src/shop/net.py": WORDS})
