@@ -72,6 +72,7 @@ def _fails(inputs: CellInputs, reference: TrackEvidence, run: TrackEvidence, noi
         inputs.schedules,
         parameters=inputs.survey.trainable,
         ignored=noise.ignored,
+        wrapped=inputs.wrapped(run.track),
         own_steps_only=True,
     )
     return any(not one.reported for one in sides.differences)

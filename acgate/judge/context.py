@@ -61,6 +61,7 @@ def make_context(
         inputs.schedules,
         parameters=inputs.survey.trainable,
         ignored=noise.ignored,
+        wrapped=inputs.wrapped(candidate.track),
     )
     findings = (*wiring_findings(reference, candidate, inputs.survey), *_grown(sides))
     return TrackContext(

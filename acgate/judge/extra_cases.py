@@ -156,6 +156,7 @@ def _audited_sides(context: TrackContext, run: TrackEvidence) -> tuple[SideDiffe
         ORDINARY,
         parameters=context.inputs.survey.trainable,
         ignored=context.noise.ignored,
+        wrapped=context.inputs.wrapped(run.track),
     )
     return new_sides(found.differences, context.sides.differences)
 
@@ -197,7 +198,11 @@ def two_forwards_case(context: TrackContext) -> Judged | None:
         return _two_forwards(Outcome.SKIPPED, why())
     found = compare(reference, candidate, frozenset({Schedule.TWO_FORWARDS}))
     sides = compare_sides(
-        reference, candidate, frozenset({Schedule.TWO_FORWARDS}), ignored=context.noise.ignored
+        reference,
+        candidate,
+        frozenset({Schedule.TWO_FORWARDS}),
+        ignored=context.noise.ignored,
+        wrapped=context.inputs.wrapped(candidate.track),
     )
     names = [name_of(key) for key in (*found.differing, *found.broken)]
     # What differs in ordinary steps is judged there and says nothing about two forwards.

@@ -76,6 +76,10 @@ class CellInputs:
             judged.add(Schedule.TWO_FORWARDS)
         return frozenset(judged)
 
+    def wrapped(self, track: str) -> frozenset[str]:
+        """Return the modules that acgate's own wrapper calls on this track; none where others apply AC."""
+        return frozenset(self.survey.regions_expected.get(track, ()))
+
     def run(self, name: str) -> TrackEvidence | None:
         """Return the evidence of a run; None where it is missing or the run had a problem."""
         return None if name in self.problems else self.runs.get(name)

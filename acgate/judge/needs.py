@@ -146,7 +146,8 @@ def _plain_repeat(inputs: CellInputs, reference: TrackEvidence) -> tuple[Need, .
         if role == "planted" or evidence is None:
             continue
         schedules = inputs.schedules if role == "track" else AUDITED
-        if any(not d.reported for d in compare_sides(reference, evidence, schedules).differences):
+        found = compare_sides(reference, evidence, schedules, wrapped=inputs.wrapped(evidence.track))
+        if any(not d.reported for d in found.differences):
             why = f"{run} differs in what is no tensor; does the reference repeat itself?"
             return (Need(kind="repeats", run=REFERENCE, why=why),)
     return ()

@@ -131,7 +131,12 @@ def _side_moments(
     inputs: CellInputs, reference: TrackEvidence, run: TrackEvidence, noise: Noise
 ) -> Iterator[Moment]:
     found = compare_sides(
-        reference, run, inputs.schedules, parameters=inputs.survey.trainable, ignored=noise.ignored
+        reference,
+        run,
+        inputs.schedules,
+        parameters=inputs.survey.trainable,
+        ignored=noise.ignored,
+        wrapped=inputs.wrapped(run.track),
     )
     return ((one.step, _late(one.micro)) for one in found.differences if not one.reported)
 

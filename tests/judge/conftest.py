@@ -99,6 +99,7 @@ class World:
     moved: int = len(TRAINABLE)
     engaged: bool = True
     blind: frozenset[str] = frozenset()
+    wrapped: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     random: bool = True
     schedules: tuple[str, ...] = ("accumulate",)
@@ -126,6 +127,7 @@ class World:
             label="made_up",
             source="nowhere",
             blocks=BLOCKS,
+            regions_expected={"block": self.wrapped},
             blocks_source="given",
             key_layers=self.key_layers,
             trainable=TRAINABLE,

@@ -464,3 +464,24 @@ def test_a_verdict_on_the_built_in_target_says_that_it_is_about_no_model_of_the_
     cells = world.decide().cells
     assert "no model was named" in decide(cells, target="t", source=BUILT_IN_SOURCE).headline
     assert "no model was named" not in decide(cells, target="t", source="t.py").headline
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "outcome"), [(("layers.1",), Outcome.PASS), (("layers.0",), Outcome.FAIL), ((), Outcome.FAIL)]
+)
+def test_a_module_that_only_an_ac_track_calls_is_a_difference_unless_acgate_itself_calls_it(
+    world: World, case: FindCase, wrapped: tuple[str, ...], outcome: Outcome
+) -> None:
+    """A model may call `forward` of a block itself, past what counts; AC's wrapper then is what calls it."""
+
+    def calls(job: TrackJob, evidence: TrackEvidence) -> TrackEvidence:
+        if job.track != "block":
+            return evidence
+        more = {"layers.1": job.micro_steps}
+        steps = (
+            step.model_copy(update={"forward_calls": step.forward_calls | more}) for step in evidence.steps
+        )
+        return evidence.model_copy(update={"steps": tuple(steps)})
+
+    world.wrapped, world.change = wrapped, calls
+    assert case(world.decide().cells[0], "block", "counts").outcome is outcome
