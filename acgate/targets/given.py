@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import itertools
-import pickle
+import pickle  # for the class of what torch raises; nothing is read by it
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 

@@ -334,6 +334,18 @@ def test_policy_that_counts_across_layers_keeps_its_identity() -> None:
     first, second = observe(net(sac(every_second))).regions
     assert first.policy_identity == second.policy_identity
     assert first.decisions != second.decisions
+    assert first.decided == second.decided is not None
+
+
+def test_regions_that_run_the_same_operators_in_another_order_are_told_apart() -> None:
+    """What a policy is asked about in another order it may decide otherwise: that is no drift."""
+    first, second = observe(
+        net(
+            sac(save(*MATMUL)), nn.Sequential(nn.Tanh(), nn.Sigmoid()), nn.Sequential(nn.Sigmoid(), nn.Tanh())
+        )
+    ).regions
+    assert first.operators == second.operators
+    assert first.decided != second.decided
 
 
 def test_memory_that_stays() -> None:
