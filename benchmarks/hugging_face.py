@@ -7,15 +7,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 AT_LEAST = 100
@@ -37,6 +38,7 @@ def main() -> int:
     options = _options()
     sys.path.insert(0, str(ROOT))
     from benchmarks import hugging_face_judging as judging
+    from benchmarks import sweep_rows
 
     known = judging.load_known()
     words = options.keyword.split()
@@ -46,7 +48,7 @@ def main() -> int:
     if not chosen:
         print(f"nothing matches {options.keyword!r}")
         return 2
-    done = _read(options.results)
+    done = sweep_rows.read(options.results)
     todo = [arch for arch in chosen if arch.name not in done]
     print(f"{len(chosen)} architectures, {len(chosen) - len(todo)} of them done in {options.results}")
     if not options.report and todo:
@@ -76,38 +78,24 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _read(path: Path) -> dict[str, Row]:
-    """Return the rows of earlier runs by name, of two the later; a line cut short is dropped."""
-    rows = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            rows[row["name"]] = row
-    return rows
-
-
 def _run(todo: list[Any], known: Any, options: argparse.Namespace, done: dict[str, Row]) -> None:
+    from benchmarks import sweep_rows
+
     # A server that has imported everything once and forks: each architecture has a process of its own, which
     # may crash, hang or leave things behind, and none of them waits for the imports.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    started = time.monotonic()
-    with options.results.open("a", encoding="utf-8") as file, ThreadPoolExecutor(options.jobs) as threads:
+    sweep_rows.take(_judged(todo, known, options, context), len(todo), options.results, done, _in_short)
+
+
+def _judged(todo: list[Any], known: Any, options: argparse.Namespace, context: Any) -> Iterator[Row]:
+    with ThreadPoolExecutor(options.jobs) as threads:
         futures = [threads.submit(_one, context, arch, known, options) for arch in todo]
         try:
-            for count, future in enumerate(as_completed(futures), 1):
-                row = future.result()
-                done[row["name"]] = row
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-                left = (time.monotonic() - started) / count * (len(todo) - count)
-                told = f"[{count}/{len(todo)}, {left / 60:.0f} min left] {row['name']}: {_in_short(row)}"
-                print(told, flush=True)
+            for future in as_completed(futures):
+                yield future.result()
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
+import itertools
 import multiprocessing
 import sys
-import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -30,11 +29,13 @@ def main() -> int:
     """Run what is asked for and print the tables; 1 where something escaped or is wrong otherwise."""
     options = _options()
     sys.path.insert(0, str(ROOT))
+    from benchmarks import sweep_rows
+
     units = _selected(options)
     if not units:
         print(f"nothing matches {options.keyword!r}")
         return 2
-    done = _read(options.results)
+    done = sweep_rows.read(options.results)
     # In an order that has nothing to do with kinds, so that what was done so far is a fair sample.
     todo = sorted((unit for unit in units if unit.name not in done), key=lambda unit: _digest(unit.name))
     print(f"{len(units)} runs, {len(units) - len(todo)} of them done in {options.results}")
@@ -79,33 +80,13 @@ def _selected(options: argparse.Namespace) -> list[Any]:
     return [unit for unit in units if all(word in unit.name for word in words)]
 
 
-def _read(path: Path) -> dict[str, Row]:
-    """Return the rows of earlier runs by name; a line cut short by an interruption is dropped."""
-    rows = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            rows[row["name"]] = row
-    return rows
-
-
 def _run(todo: list[Any], options: argparse.Namespace, done: dict[str, Row]) -> None:
-    started, count = time.monotonic(), 0
+    from benchmarks import sweep_rows
+
     batch = TASKS_PER_WORKER * options.jobs
-    with options.results.open("a", encoding="utf-8") as file:
-        # New workers come with a new pool: those that a pool replaces can wait for each other for ever.
-        for start in range(0, len(todo), batch):
-            for row in _rows(todo[start : start + batch], options.jobs):
-                count += 1
-                done[row["name"]] = row
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-                left = (time.monotonic() - started) / count * (len(todo) - count)
-                told = f"[{count}/{len(todo)}, {left / 60:.0f} min left] {row['name']}: {_in_short(row)}"
-                print(told, flush=True)
+    # New workers come with a new pool: those that a pool replaces can wait for each other for ever.
+    pools = (_rows(todo[start : start + batch], options.jobs) for start in range(0, len(todo), batch))
+    sweep_rows.take(itertools.chain.from_iterable(pools), len(todo), options.results, done, _in_short)
 
 
 def _rows(units: list[Any], jobs: int) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from acgate.targets.load import load_target
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-from benchmarks import hugging_face  # noqa: E402
+from benchmarks import hugging_face, sweep_rows  # noqa: E402
 from benchmarks import hugging_face_judging as judging  # noqa: E402
 from benchmarks.tiny_configurations import merged, shrink  # noqa: E402
 
@@ -121,7 +121,22 @@ def test_results_are_read_back_without_the_line_that_was_cut_short(tmp_path):
     """A sweep goes on where it was interrupted, in the middle of a line too."""
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(row("a", "passed")) + "\n" + json.dumps(row("b", "passed"))[:20])
-    assert list(hugging_face._read(path)) == ["a"]
+    assert list(sweep_rows.read(path)) == ["a"]
+
+
+def test_rows_are_written_as_they_come(tmp_path, capsys):
+    """What was done before an interruption is in the file, and the later of two rows counts."""
+
+    def found():
+        yield row("a", "error", "first")
+        yield row("a", "passed")
+        raise KeyboardInterrupt
+
+    path, done = tmp_path / "results.jsonl", {}
+    with pytest.raises(KeyboardInterrupt):
+        sweep_rows.take(found(), 3, path, done, lambda one: one["outcome"])
+    assert sweep_rows.read(path) == done == {"a": row("a", "passed")}
+    assert "[2/3, 0 min left] a: passed" in capsys.readouterr().out
 
 
 def test_an_escape_fails_the_sweep(capsys):
