@@ -80,5 +80,5 @@ def _annotation(digest: Digest, places: Places) -> str:
         place = places.of(cause.source, digest.verdict.source)
     lines += [text for text in (digest.figure,) if text]
     lines += [f"try: {digest.advice}"] if digest.advice else []
-    title = f"acgate: {digest.place} {WORDS[digest.outcome]}"
+    title = f"acgate: {digest.place} {digest.word}"
     return command(_LEVELS[digest.outcome], title, "\n".join(lines), place)

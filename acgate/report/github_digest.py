@@ -38,6 +38,7 @@ class Digest:
         headline: What is wrong, where no cause is known.
         figure: The worst difference against its limit; empty where none was measured.
         advice: What to try; empty where nothing is known.
+        besides: The track, or cell, as a whole came out otherwise: a failing one may have notes, too.
     """
 
     verdict: Verdict
@@ -50,6 +51,13 @@ class Digest:
     causes: tuple[Cause, ...] = ()
     figure: str = ""
     advice: str = ""
+    besides: bool = False
+
+    @property
+    def word(self) -> str:
+        """What came of the track, as far as this tells."""
+        noted = self.besides and self.outcome is Outcome.WARN
+        return "has notes besides" if noted else WORDS[self.outcome]
 
     @property
     def place(self) -> str:
@@ -140,7 +148,17 @@ def _of_track(verdict: Verdict, cell: CellVerdict, track: TrackVerdict, outcome:
     causes = track.causes if track.outcome is outcome else ()
     advice = causes[0].advice if causes else _advice(cases)
     return Digest(
-        verdict, cell.cell, track.track, outcome, cases, len(track.cases), headline, causes, figure, advice
+        verdict,
+        cell.cell,
+        track.track,
+        outcome,
+        cases,
+        len(track.cases),
+        headline,
+        causes,
+        figure,
+        advice,
+        besides=track.outcome is not outcome,
     )
 
 

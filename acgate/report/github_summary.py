@@ -42,7 +42,7 @@ def job_summary(verdicts: Sequence[Verdict], limit: int = LIMIT) -> str:
         _counts(verdicts),
         _section("Failed", verdicts, Outcome.FAIL, room * 8 // 20),
         _section("Could not be checked", verdicts, Outcome.ERROR, room * 4 // 20),
-        _listed("Passed with notes", _notes(verdicts), "note", room // 20),
+        _listed("Notes", _notes(verdicts), "note", room // 20),
         _listed("Not run", _not_run(verdicts), "reason", room // 20),
         _table(verdicts, room * 4 // 20),
     ]

@@ -118,6 +118,20 @@ def test_failed_and_not_checked_are_two_things() -> None:
     ]
 
 
+def test_a_track_that_failed_is_not_said_to_have_passed_for_its_notes() -> None:
+    """A failing track may have notes as well; nobody is told that it passed with them."""
+    verdict = verdict_of(Outcome.FAIL)
+    (cell,) = verdict.cells
+    (track,) = cell.tracks
+    note = Case(check="wiring", outcome=Outcome.WARN, headline="a note", text="text")
+    both = track.model_copy(update={"cases": (*track.cases, note)})
+    mixed = verdict.model_copy(update={"cells": (cell.model_copy(update={"tracks": (both,)}),)})
+    assert [one.properties["title"] for one in obeyed(annotation_commands([mixed], NOWHERE))] == [
+        "acgate: track0 in single-float32 failed",
+        "acgate: track0 in single-float32 has notes besides",
+    ]
+
+
 @pytest.mark.parametrize(
     ("errors", "warnings", "level", "more"),
     [(12, 0, "error", 3), (12, 5, "error", 8), (9, 1, "warning", 1), (3, 10, "warning", 4)],

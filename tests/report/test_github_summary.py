@@ -81,7 +81,7 @@ def test_what_is_wrong_comes_first(case: MakeCase) -> None:
         "Failed\nd-fail / block: 1 of 2 checks failed",
         "Could not be checked\nc-error / block: 1 of 1 check could not be checked",
         "the worker died",
-        "Passed with notes\n\nb-warn / block: gradient[layers.3]: close to the limit",
+        "Notes\n\nb-warn / block: gradient[layers.3]: close to the limit",
         "Not run\n\ncell ddp-float16: not on CPU",
         "loss of block in d-fail: one device holds no more",
         "All tracks",
